@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from attrs import evolve
 
-from etdev.cli import options, results
+from etdev.cli import options, results, viewing
 from etdev.cli.explain import read_plan
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.difference import Difference, Gained, changed
 from etdev.schema.report import presenters
+from etdev.schema.report.sheet import Sheet
+from etdev.schema.stages import Listener
+from etdev.schema.structuring import CONVERTER
+
+if TYPE_CHECKING:
+    from etdev.schema.profile import Profile
 
 
 @click.command("diff", cls=Command)
 @click.argument("before", type=options.FILE)
 @click.argument("after", type=options.FILE)
+@click.option("--profile", is_flag=True, help="Run both .pte files, and show their times.")
+@click.option("--method", default="forward", show_default=True, help="Method that --profile runs.")
+@viewing.options
 @options.all_rows
 @options.as_json
 @options.debug
-def command(before: Path, after: Path) -> None:
+def command(before: Path, after: Path, profile: bool, method: str) -> None:
     """Show the changes from BEFORE to AFTER.
 
     Both are plans as JSON or .pte files. Plans, and .pte files that were lowered with
@@ -33,20 +45,53 @@ def command(before: Path, after: Path) -> None:
     \b
     etdev diff old.json new.json
     etdev diff old.pte new.pte --all
+    etdev diff old.pte new.pte --profile --html diff.html
 
     Exit codes: 0 if nothing changed, 1 for a change or an error, 2 for wrong usage.
     """
+    files = before, after
+    if profile and {file.suffix for file in files} != {".pte"}:
+        raise click.UsageError("--profile needs two .pte files")
+    viewing.check()
     # Only a .pte needs torch.
-    with working() if ".pte" in (before.suffix, after.suffix) else nullcontext() as say:
+    with working(profile) if ".pte" in (before.suffix, after.suffix) else nullcontext() as say:
         if say:
             say("read", f"{before} and {after}")
         difference = _difference(before, after)
-    told = (
-        presenters.difference(difference) if difference else [f"{after}: no change from {before}"]
-    )
-    results.report(difference.to_dict, told)
+        profiles = [_profiled(file, method, say) for file in files] if profile and say else []
+        viewing.write(lambda: _viewed(files, profiles))
+    same = f"{after}: no change from {before}"
+    told = [*(presenters.difference(difference) if difference else [same]), *_times(profiles)]
+    fields = {"profiles": CONVERTER.unstructure(profiles)} if profile else {}
+    results.report(lambda: {**difference.to_dict(), **fields}, told)
     if difference:
         click.get_current_context().exit(1)
+
+
+def _profiled(file: Path, method: str, say: Listener) -> Profile:
+    from etdev.pte.embedded_plan import find_ledger
+    from etdev.runtime.inputs import random_inputs
+    from etdev.runtime.profile import profile
+
+    say("profile", str(file))
+    return profile(file, random_inputs(file, method), method, plan=find_ledger(file))
+
+
+def _viewed(files: Sequence[Path], profiles: Sequence[Profile]) -> viewing.Viewed:
+    before, after = (viewing.of_file(*each) for each in zip_longest(files, profiles))
+    return evolve(after, before=before)
+
+
+def _times(profiles: Sequence[Profile]) -> Iterator[Sheet]:
+    """Yield the milliseconds of both files by delegate and kernel, as far as they were run."""
+    if profiles:
+        times = [{cost.name: cost.ms for cost in profile.costs} for profile in profiles]
+        names = dict.fromkeys(name for side in times for name in side)
+        rows = [
+            (name, *(f"{side[name]:.3f}" if name in side else "" for side in times))
+            for name in names
+        ]
+        yield Sheet(("name", "ms before", "ms after"), rows, "Times of a run")
 
 
 def _difference(before: Path, after: Path) -> Difference:

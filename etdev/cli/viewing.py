@@ -33,6 +33,7 @@ class Viewed:
         profile: The profile of a run; None if nothing was measured.
         stages: Seconds of each stage of the lowering.
         note: A remark for the reader, such as why something is missing.
+        before: The same of the plan that `etdev diff` compares with.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Viewed:
     profile: Profile | None = None
     stages: Mapping[str, float] = field(factory=dict)
     note: str = ""
+    before: Viewed | None = None
 
 
 def _add(context: click.Context, option: click.Parameter, value: Any) -> None:
@@ -87,6 +89,15 @@ def write(viewed: Callable[[], Viewed]) -> None:
         for name, file in views.items():
             with _loaded(name) as view:
                 view.write(file, known)
+
+
+def of_file(file: Path, profile: Profile | None = None) -> Viewed:
+    """Return the plan of a JSON file, or a .pte with the plan in it or the part that it shows."""
+    if file.suffix != ".pte":
+        from etdev.cli.explain import read_plan
+
+        return Viewed(read_plan(file), file.name)
+    return of_artifact(file, profile)
 
 
 def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:

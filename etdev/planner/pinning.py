@@ -14,6 +14,8 @@ from etdev.schema.pins import Pin
 
 # ExecuTorch replaces an op that it keeps whole by one of its own for a while.
 _KEPT = "EDGE_DO_NOT_DECOMP."
+# The step in which torch takes the nodes of an exported program for its decomposition.
+_GIVEN = "ExportedProgram.module()"
 
 
 @define(eq=False)
@@ -75,3 +77,14 @@ def source_op(node: Node) -> str | None:
     """Return the op of the exported program that a node comes from, or None."""
     sources = (str(source.target) for source in reversed(node.meta.get("from_node") or ()))
     return next((source for source in sources if not source.startswith(_KEPT)), None)
+
+
+def source_node(node: Node) -> str:
+    """Return the name of the node of the exported program that a node comes from, or nothing."""
+    sources = node.meta.get("from_node")
+    while sources:
+        # The program may have been converted before it was given to etdev, which is further back.
+        if sources[-1].pass_name == _GIVEN:
+            return str(sources[-1].name)
+        sources = sources[-1].from_node
+    return ""

@@ -13,7 +13,7 @@ from attrs import define, evolve, field
 
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import line_of, module_paths
-from etdev.planner.pinning import Pinning, source_op
+from etdev.planner.pinning import Pinning, source_node, source_op
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
@@ -140,6 +140,7 @@ def _facts(graph: MethodGraph, name: str) -> dict[str, Any]:
     return {
         "module": "".join(module_paths(node)[-1:]),
         "source_op": source_op(node) or "",
+        "source": source_node(node),
         "line": line_of(node),
         "inputs": tuple(n.name for n in read if n.name not in graph.constants),
         "values": tuple(graph.nodes[number].name for number in sorted(items)),

@@ -130,7 +130,7 @@ def changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure
 
 
 def _moves(method: str, first: MethodPlan | None, second: MethodPlan | None) -> Iterator[Move]:
-    before, after = _owners(first), _owners(second)
+    before, after = places(first), places(second)
     for place in dict.fromkeys([*before, *after]):
         old, was = before.get(place, (None, None))
         new, now = after.get(place, (None, None))
@@ -138,7 +138,7 @@ def _moves(method: str, first: MethodPlan | None, second: MethodPlan | None) -> 
             yield Move(method, entry.node, entry.op, entry.module, was, now)
 
 
-def _owners(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
+def places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
     """Return each node's owner and device, by module, op, and number among the same in the module.
 
     Names of nodes are no places: a new layer shifts the numbers in those of all later nodes.

@@ -44,6 +44,7 @@ class Entry:
         partition: None if it stays in the method's program.
         module: Path of the source module that computes it; empty if unknown or the model itself.
         source_op: The op of the exported program that it comes from, such as `aten.softmax.int`.
+        source: The node of the exported program that it comes from; empty if unknown.
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
         inputs: Names of the values that it reads, each once; constants are left out.
         values: Names of its values if it has several, as in the `inputs` of other entries.
@@ -60,6 +61,7 @@ class Entry:
     line: str = ""
     inputs: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    source: str = ""
 
     @property
     def foreign(self) -> bool:

@@ -17,9 +17,15 @@ PROGRAM = next(
 )
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--remote-debugging-port=0", "--window-size=1400,900"),
+    *("--remote-debugging-port=0", "--window-size=1400,900", "--no-first-run", "--disable-quic"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-_CODES = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}
+_CODES = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    **{f"Arrow{way}": 37 + at for at, way in enumerate(("Left", "Up", "Right", "Down"))},
+}
 # Of a machine that does a lot besides.
 _PATIENCE_S = 60
 
@@ -86,6 +92,11 @@ class Browser:
         self.until("document.documentElement?.dataset.ready")
         return float(self.evaluate("document.documentElement?.dataset.ready"))
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window another size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
     def until(self, code: str) -> None:
         """Wait until an expression holds."""
         end = time.monotonic() + _PATIENCE_S
@@ -95,6 +106,8 @@ class Browser:
 
     def click(self, selector: str, **where: float) -> None:
         """Click into the middle of an element, as the mouse does, or so far from its corner."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"{found}.scrollIntoView({{block: 'nearest'}})")
         x, y, w, h = self.box(selector)
         at = {"x": x + where.get("x", w / 2), "y": y + where.get("y", h / 2)}
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):

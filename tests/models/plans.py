@@ -49,6 +49,21 @@ def chain(layers: int, wide: int = 6) -> Plan:
     return Plan((method,), (("gpu", "1.0"), ("cpu", "0.1.0")))
 
 
+def masked(layers: int, name: str) -> Plan:
+    """A model of layers whose modules have names like that, and that all read one mask."""
+    plan = chain(layers)
+    (method,) = plan.methods
+    entries = [
+        evolve(
+            entry,
+            module=entry.module.replace("model.layer.", name),
+            inputs=(*entry.inputs, "mask") if entry.falls_back else entry.inputs,
+        )
+        for entry in method.ledger
+    ]
+    return evolve(plan, methods=(evolve(method, ledger=Ledger((*entries,))),))
+
+
 def hostile() -> Plan:
     """A plan whose names and reasons would be HTML if nobody escaped them."""
     plan = chain(2)

@@ -12,12 +12,14 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner.
     "(root)": (1_303, 1_300),
-    "cli": (1_950, 1_900),
+    # Issue 34: `etdev diff --html --profile`, which draws what changed.
+    "cli": (2_006, 1_900),
     "delegate": (2_900, 2_900),
     "edge": (1_350, 1_400),
     "graph": (1_790, 1_800),
     "lowering": (900, 900),
-    "planner": (1_400, 1_400),
+    # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
+    "planner": (1_414, 1_400),
     "portable": (3_200, 3_200),
     "pte": (1_500, 1_500),
     "quirks": (2_365, 2_300),
@@ -27,12 +29,16 @@ BUDGETS = {
     "runtime": (2_245, 1_900),
     "scaffold": (170, 200),
     # Issue 32: caveats of claims, errors of wrong values, differences of other fields.
-    "schema": (2_350, 2_300),
+    # Issue 34: the same.
+    "schema": (2_352, 2_300),
     "testing": (1_555, 1_500),
     "upstream": (380, 400),
 }
 HOST = (25_750, 24_000)  # without portable/
-PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (695, 700), "etdev-cpu": (1_640, 1_600)}
+# Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
+PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (950, 700), "etdev-cpu": (1_640, 1_600)}
+# Scripts, styles and HTML.
+PAGE = (1_050, 700)
 LOOSE_FILES = 6
 LONGEST_FILE = 300
 
@@ -75,6 +81,13 @@ def test_the_host_keeps_to_its_budget(counted):
 def test_a_plugin_keeps_to_its_budget(name):
     files = (ROOT / "plugins" / name).rglob("*.py")
     assert sum(lines(path) for path in files if "tests" not in path.parts) <= PLUGINS[name][0]
+
+
+def test_the_page_keeps_to_its_budget():
+    folder = ROOT / "plugins/etdev-page/etdev_page"
+    files = [path for path in folder.rglob("*") if path.suffix in (".js", ".css", ".html")]
+    assert len(files) > 2
+    assert sum(lines(path) for path in files) <= PAGE[0]
 
 
 def test_few_files_are_loose():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import count, pairwise
 
 from attrs import frozen
 
-# A line across more rows is drawn straight. Otherwise, most of the layout would be bends, of values
-# that every layer of a model reads.
-_LONGEST = 24
+# A line across more rows is a stub: nobody can follow it from one end to the other.
+_LONGEST = 10
+# A value of so many readers, such as a mask, is a stub at all but the nearest, if they are spread
+# over so many rows.
+SHARED, _SPREAD = 4, 4
 # Most bends: a number for each child, and a few.
 _BENDS, _FEW = 3, 1000
 # Children without a connection are put in rows of that many.
@@ -24,17 +27,18 @@ class Layers:
     """Rows of children and bends, from top to bottom; bends are numbered after the children.
 
     Args:
-        ways: The bends between each pair of children.
+        ways: The bends between each pair of children; None for a stub, which says at both ends
+            where the line goes.
     """
 
     rows: Sequence[Sequence[int]]
-    ways: Sequence[Sequence[int]]
+    ways: Sequence[Sequence[int] | None]
 
 
 def layers(children: int, pairs: Sequence[Pair]) -> Layers:
     """Lay out children that read from each other, each with a smaller number than its readers."""
     rank = _ranks(children, pairs)
-    spans = [rank[target] - rank[source] for source, target in pairs]
+    spans = _spans(pairs, rank)
     longest = next(
         most
         for most in range(_LONGEST, 0, -1)
@@ -44,19 +48,35 @@ def layers(children: int, pairs: Sequence[Pair]) -> Layers:
     rows: list[list[int]] = [[] for _ in range(max(rank, default=0) + 1)]
     for child in sorted(connected):
         rows[rank[child]].append(child)
-    bends, ways = count(children), list[list[int]]()
+    bends, ways = count(children), list[list[int] | None]()
     links: list[Pair] = []
     for (source, target), span in zip(pairs, spans, strict=True):
-        way = [next(bends) for _ in range(span - 1)] if span <= longest else []
+        if span > longest:
+            ways.append(None)
+            continue
+        way = [next(bends) for _ in range(span - 1)]
         for row, bend in enumerate(way, rank[source] + 1):
             rows[row].append(bend)
         ways.append(way)
-        if span <= longest:
-            links += pairwise((source, *way, target))
+        links += pairwise((source, *way, target))
     _untangle(rows, links)
     alone = [child for child in range(children) if child not in connected]
     first = [alone[start : start + _ABREAST] for start in range(0, len(alone), _ABREAST)]
     return Layers([*first, *filter(None, rows)], ways)
+
+
+def _spans(pairs: Sequence[Pair], rank: Sequence[int]) -> list[int]:
+    """Return the rows that each line crosses, more than any line may for one that is a stub."""
+    spans = [rank[target] - rank[source] for source, target in pairs]
+    readers = Counter(source for source, _ in pairs)
+    farthest: Counter[int] = Counter()
+    for (source, _), span in zip(pairs, spans, strict=True):
+        farthest[source] = max(farthest[source], span)
+    shared = {s for s in readers if readers[s] >= SHARED and farthest[s] > _SPREAD}
+    return [
+        _LONGEST + 1 if span > 1 and source in shared else span
+        for (source, _), span in zip(pairs, spans, strict=True)
+    ]
 
 
 def _ranks(children: int, pairs: Sequence[Pair]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 from etdev.errors import ArtifactError, EtdevError
 from etdev.files import check_writable, publish, unseen, unwritable, write_text
 from etdev.schema.ledger import Entry, together
+from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Profile
-from etdev_page.colours import NEUTRAL, colours_of
+from etdev.schema.reasons import FOREIGN
+from etdev_page.colours import colours_of, ink_on
+from etdev_page.hot import op_of
 
 if TYPE_CHECKING:
     from etdev.cli.viewing import Viewed
 
 # Colours of a node's time, from none to the most.
 _QUICK, _SLOW = "#ffffff", "#d55e00"
+# What the adapter for .pt2 files calls its only graph.
+_EXPORTED = "graph"
 
 NodeData = dict[str, dict[str, Any]]
 
@@ -61,9 +66,10 @@ def write(folder: Path, viewed: Viewed) -> None:
 def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]:
     """Return Model Explorer's node data: one set each for owners, devices, reasons and times.
 
-    A set has a graph for each method, and a graph has its name and the results by node. Each node
-    stands under its own name and under the one that an ETRecord's graph has for it; with a profile
-    there are also results by instruction, as the graph of a .pte names them.
+    A set has the graphs by the names that Model Explorer's adapters give them, and a graph has its
+    name and the results by node. An ETRecord and a .pte have a graph for each method, with the
+    nodes of the plan and, with a profile, the instructions of the .pte. A .pt2 has the graph
+    `graph` with the nodes of the exported program, each of which may be several of the plan.
 
     Args:
         plan: The plan.
@@ -71,55 +77,81 @@ def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]
             time of the whole partition.
     """
     colours = colours_of(name for name, _ in plan.plugins)
-    data: dict[str, NodeData] = {
-        name: {m.method: {"name": f"etdev {name}", "results": {}} for m in plan.methods}
-        for name in ("owner", "device", "reason")
-    }
+    data: dict[str, NodeData] = {}
     for method in plan.methods:
-        devices = {partition.name: str(partition.device) for partition in method.partitions}
-        for entry in method.ledger:
-            values = {
-                "owner": entry.partition or entry.holder,
-                "device": devices.get(entry.partition or "", "cpu"),
-                "reason": together(entry.reasons),
-            }
-            colour = colours.get(entry.holder, NEUTRAL)
-            for name, value in values.items():
-                result = {"value": value, "bgColor": colour}
-                data[name][method.method]["results"].update(_named(entry, result))
+        times = profile.times if profile and profile.method == method.method else {}
+        for graph, nodes in _graphs(plan, method).items():
+            for node, entries in nodes.items():
+                for name, result in _results(method, entries, times, colours).items():
+                    graphs = data.setdefault(name, {})
+                    graphs.setdefault(graph, _graph(name))["results"][node] = result
     if profile:
-        _add_profile(data, plan[profile.method], profile)
+        _add_instructions(data, plan[profile.method], profile)
     return data
 
 
-def _add_profile(data: dict[str, NodeData], method: MethodPlan, profile: Profile) -> None:
-    results: dict[str, Any] = {}
+def _graph(name: str) -> dict[str, Any]:
+    if name != "time":
+        return {"name": f"etdev {name}", "results": {}}
+    ends = ((0, _QUICK), (1, _SLOW))
+    gradient = [{"stop": stop, "bgColor": colour} for stop, colour in ends]
+    return {"name": "etdev time (ms)", "results": {}, "gradient": gradient}
+
+
+def _graphs(plan: Plan, method: MethodPlan) -> dict[str, dict[str, list[Entry]]]:
+    """Return the entries of each node of the graphs that adapters show of a method."""
+    # The adapter of ETRecords writes an underscore after some of the names.
+    edge = {f"{e.node}{end}": [e] for e in method.ledger for end in ("", "_")}
+    exported: dict[str, list[Entry]] = {}
     for entry in method.ledger:
-        if (ms := profile.times.get(entry.partition or entry.node)) is not None:
-            results.update(_named(entry, {"value": ms}))
-    gradient = [{"stop": 0, "bgColor": _QUICK}, {"stop": 1, "bgColor": _SLOW}]
-    times = {"name": "etdev time (ms)", "results": results, "gradient": gradient}
-    sets = [graphs[method.method]["results"] for graphs in data.values()]
+        if entry.source and len(plan.methods) == 1:
+            exported.setdefault(entry.source, []).append(entry)
+    return {method.method: edge, **({_EXPORTED: exported} if exported else {})}
+
+
+def _results(
+    method: MethodPlan,
+    entries: Sequence[Entry],
+    times: Mapping[str, float],
+    colours: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the results of a node that the plan has as one entry or more, by set."""
+    devices = {partition.name: str(partition.device) for partition in method.partitions}
+    values = {
+        "owner": [entry.partition or entry.holder for entry in entries],
+        "device": [devices.get(entry.partition or "", "cpu") for entry in entries],
+        "reason": [together(entry.reasons) for entry in entries],
+    }
+    holders = [entry.holder for entry in entries]
+    colour = colours.get(PORTABLE if PORTABLE in holders else holders[0], colours[FOREIGN.code])
+    style = {"bgColor": colour, "textColor": ink_on(colour)}
+    results: dict[str, Any] = {
+        name: {"value": "; ".join(dict.fromkeys(texts)), **style} for name, texts in values.items()
+    }
+    timed = {entry.partition or entry.node for entry in entries} & times.keys()
+    if timed:
+        results["time"] = {"value": sum(times[name] for name in sorted(timed))}
+    return results
+
+
+def _add_instructions(data: dict[str, NodeData], method: MethodPlan, profile: Profile) -> None:
+    """Add the instructions of the .pte, as Model Explorer's adapter for it names them."""
+    times = data.setdefault("time", {}).setdefault(method.method, _graph("time"))["results"]
+    sets = [graphs[method.method]["results"] for name, graphs in data.items() if name != "time"]
     for call in profile.calls:
         key = f"{method.method}_{call.chain}_{call.index}"
         node = _computed(call, method)
         for known in sets if node else ():
             known[key] = known[node]
-        results[key] = {"value": call.ms}
-    data["time"] = {method.method: times}
+        times[key] = {"value": call.ms}
 
 
 def _computed(call: Call, method: MethodPlan) -> str | None:
     """Return a node that an instruction computes."""
-    op = call.name.partition(".")[0].replace("::", ".")
+    op = op_of(call.name)
     nodes = (
         entry.node
         for entry in method.ledger
         if entry.partition == call.name or (entry.falls_back and entry.op.rpartition(".")[0] == op)
     )
     return next(nodes, None)
-
-
-def _named(entry: Entry, result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    # ExecuTorch's extension of Model Explorer names the node of an ETRecord with an underscore.
-    return {entry.node: result, f"{entry.node}_": result}

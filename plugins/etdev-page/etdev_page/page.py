@@ -14,10 +14,12 @@ from attrs import field, frozen
 from etdev.files import write_text
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.report.explanation import Explanation
+from etdev_page.changes import changes
 from etdev_page.charts import charts
 from etdev_page.colours import colours_of
 from etdev_page.graph import Graph, graph_of
-from etdev_page.layers import Pair, layers
+from etdev_page.hot import hot
+from etdev_page.layers import SHARED, Pair, layers
 from etdev_page.modules import Group, groups_of
 
 if TYPE_CHECKING:
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 # In this order, since code that runs while a file is read uses the files before it.
-_SCRIPTS = ("elements", "model", "graph", "camera", "details", "tables", "filters", "start")
+_SCRIPTS = (
+    *("elements", "model", "graph", "camera", "map", "details", "tables", "sidebar", "filters"),
+    *("changes", "start"),
+)
 # An HTML parser ends a script at its first `</script`, and begins a comment at `<!--`, also inside
 # of JSON text; JSON reads the escaped form as the same text.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -43,6 +48,7 @@ class Page:
         profile: Profile of a run.
         stages: Seconds of each stage of the lowering.
         note: Remark for the reader, such as why something is missing.
+        before: Page of an earlier plan, with which the page compares this one.
 
     Example:
         Page(lowered.plan, stages=lowered.stages.seconds).save("plan.html")
@@ -54,21 +60,34 @@ class Page:
     profile: Profile | None = None
     stages: Mapping[str, float] = field(factory=dict)
     note: str = ""
+    before: Page | None = None
 
     def data(self) -> dict[str, Any]:
-        """Return the contents of the page as plain data, with the documents of the plan."""
+        """Return the contents of the page as plain data, with the documents of the plan.
+
+        `before` is the same of the earlier plan, and `changes` are the differences from it.
+        """
+        plan, before = self.plan, self.before
+        plans = [*([before.plan] if before else ()), plan]
+        names = [name for each in plans for name, _ in each.plugins]
+        owners = (p.plugin for each in plans for p in each.partitions)
+        data = {**self._side(), "colours": colours_of(names, owners)}
+        if before:
+            data |= {"before": before._side(), "changes": changes(before.plan, plan)}
+        return data
+
+    def _side(self) -> dict[str, Any]:
         plan, profile = self.plan, self.profile
-        names = [name for name, _ in plan.plugins]
         return {
             "title": self.title,
             "note": self.note,
             "plan": plan.to_dict(),
             "explanation": Explanation(plan).to_dict(),
             "graphs": [_drawn(method) for method in plan.methods],
-            "colours": colours_of(names, (p.plugin for p in plan.partitions)),
             "charts": charts(plan, self.artifact, profile, self.stages),
             "run": {"method": profile.method, "ms": profile.ms} if profile else None,
             "times": _times(profile) if profile else {},
+            "hot": hot(plan, profile) if profile else [],
         }
 
     def html(self) -> str:
@@ -110,7 +129,10 @@ def _drawn(method: MethodPlan) -> dict[str, Any]:
 
 
 def _laid_out(group: Group, groups: Sequence[Group], graph: Graph) -> dict[str, Any]:
-    """Return a group with the rows of its children, and its lines with the edges on each."""
+    """Return a group with the rows of its children, and its lines with the edges on each.
+
+    `outside` has the vertices outside of it that many of its children read.
+    """
     count = len(graph.vertices)
     home = {
         vertex: position
@@ -118,16 +140,20 @@ def _laid_out(group: Group, groups: Sequence[Group], graph: Graph) -> dict[str, 
         for vertex in ([child] if child < count else groups[child - count].vertices)
     }
     lines: dict[Pair, list[int]] = {}
+    outside: dict[int, set[int]] = {}
     for number, (source, target) in enumerate(graph.edges):
         pair = home.get(source), home.get(target)
         if None not in pair and pair[0] != pair[1]:
             lines.setdefault(pair, []).append(number)  # type: ignore[arg-type]
+        elif pair[0] is None and pair[1] is not None:
+            outside.setdefault(source, set()).add(pair[1])
     drawn = layers(len(group.children), list(lines))
     return {
         "name": group.path,
         "part": group.part,
         "children": group.children,
         "rows": drawn.rows,
+        "outside": {s: sorted(read) for s, read in outside.items() if len(read) >= SHARED},
         "lines": [
             {"source": source, "target": target, "edges": edges, "bends": bends}
             for ((source, target), edges), bends in zip(lines.items(), drawn.ways, strict=True)

@@ -17,4 +17,9 @@ def write(file: Path, viewed: Viewed) -> None:
     Raises:
         EtdevError: The file can't be written.
     """
-    Page(**asdict(viewed, recurse=False)).save(file)
+    _page(viewed).save(file)
+
+
+def _page(viewed: Viewed) -> Page:
+    fields = asdict(viewed, recurse=False)
+    return Page(**{**fields, "before": _page(viewed.before) if viewed.before else None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from browser import Browser
@@ -23,8 +24,11 @@ def browser(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """A small page with times, a large one, and others that are hard to show."""
-    costs = (Cost("gpu_0", "delegate", 1, 2.5, 0.9, "gpu"),)
-    profile = Profile("forward", costs, 3, {"gpu_0": 2.5})
+    costs = (
+        Cost("gpu_0", "delegate", 1, 2.5, 0.83, "gpu"),
+        Cost("aten::_softmax.out", "kernel", 3, 0.5, 0.17, "portable"),
+    )
+    profile = Profile("forward", costs, 3, {"gpu_0": 2.5, "softmax_2": 0.4})
     folder = tmp_path_factory.mktemp("pages")
     two = Plan((*plans.chain(2).methods, *plans.hostile().methods), plans.chain(1).plugins)
     made = {
@@ -33,6 +37,11 @@ def pages(tmp_path_factory):
         "hostile": Page(plans.hostile(), plans.HOSTILE, note=plans.HOSTILE),
         "empty": Page(Plan(())),
         "two": Page(two),
+        "nested": Page(plans.masked(12, "encoder.layer_")),
+        "twelve": Page(
+            plans.masked(12, "block_"), "a_package_with_a_long_name.models.encoder:twelve_layers"
+        ),
+        "changes": Page(plans.chain(4), "new.pte", before=Page(plans.chain(3), profile=profile)),
     }
     return {name: page.save(folder / f"{name}.html") for name, page in made.items()}
 
@@ -128,6 +137,10 @@ def test_the_keys_go_along_the_lines(small):
     assert small.evaluate("document.activeElement.dataset.name") == "gpu_1"
     small.press("3")
     assert small.evaluate("!document.getElementById('charts').hidden")
+    small.press("1", "p")
+    assert small.texts("#details h2") == ["softmax_0"]
+    small.press("p", "ArrowRight")
+    assert small.evaluate("CHOSEN.name") != "softmax_1"
     small.press("2")
     assert "gpu: no kernel for softmax" in small.texts("#why td p")
 
@@ -159,8 +172,184 @@ def test_copies_are_on_the_lines_and_devices_are_outlined(small):
     assert names(small, ".box.elsewhere") == {"gpu_0", "gpu_1", "gpu_2"}
 
 
-def test_slow_boxes_are_hot(small):
-    assert names(small, ".box[style*=heat]") == {"gpu_0"}
+def test_the_hot_list_has_the_slowest_first_with_share_and_reason_and_goes_there(small):
+    assert small.texts("#hot .names .code") == ["gpu_0", "_softmax"]
+    assert small.texts("#hot .names b:last-child") == ["2.50 ms", "400 µs"]
+    assert small.texts("#hot .meter small") == ["83 %", "13 %"]
+    assert "gpu: no kernel for softmax; cpu: silent" in small.texts("#hot small")
+    small.click('#hot [data-key="softmax_2"]')
+    assert small.texts("#details h2") == ["softmax_2"]
+
+
+def colour(browser, selector) -> list[int]:
+    found = f"getComputedStyle(document.querySelector({json.dumps(selector)})).backgroundColor"
+    # A colour that is mixed comes as `color(srgb 0.9 0.4 0.2)`.
+    numbers = [float(n) for n in re.findall(r"[0-9.]+", browser.evaluate(found))]
+    return [round(n * 255) if max(numbers[:3]) <= 1 else round(n) for n in numbers[:3]]
+
+
+def test_time_and_owner_are_modes_of_colour(small):
+    slow, quick, none = (f'.box[data-name="{n}"]' for n in ("gpu_0", "softmax_2", "gpu_1"))
+    assert small.evaluate("MODE") == "heat"
+    # The slower, the less blue; what was not measured is white.
+    blue = [colour(small, box)[2] for box in (slow, quick, none)]
+    assert blue == sorted(blue)
+    assert blue[0] < blue[1] < blue[2] == 255
+    small.click('[data-mode="owner"]')
+    # Portable nodes are filled, and delegates are pale.
+    assert colour(small, quick) == [0xE0, 0x6A, 0x30]
+    assert min(colour(small, none)) > 200
+    small.press("t")
+    assert small.evaluate("MODE") == "heat"
+
+
+def test_the_tree_goes_to_a_module(small):
+    assert small.texts("#tree summary .link") == ["model.layer"]
+    small.click("#tree summary", x=5, y=8)
+    small.until("document.querySelectorAll('#tree .leaf').length == 3")
+    small.evaluate("document.querySelectorAll('#tree .leaf .link')[1].click()")
+    assert small.texts("#details h2") == ["model.layer.1.attention"]
+
+
+def inside(browser) -> bool:
+    """Return True if the window shows all of the graph."""
+    return browser.evaluate(
+        "scaleOfAll() >= ZOOM && byId('window').scrollHeight <= byId('window').clientHeight + 1"
+    )
+
+
+@pytest.mark.parametrize("width", [1400, 800])
+def test_twelve_layers_can_be_read_after_fit(browser, pages, width):
+    browser.resize(width)
+    browser.open(pages["twelve"])
+    browser.evaluate("setAll(true)")
+    assert not inside(browser)
+    browser.press("0")
+    assert browser.evaluate("ZOOM >= READABLE")
+    assert {f"block_{number}.attention" for number in range(12)} <= shown(browser)
+    assert width < 1400 or inside(browser)
+    browser.resize(1400)
+
+
+STUBS = "[...document.querySelectorAll('.way.stub')]"
+DRAWN = f"{STUBS}.filter(way => getComputedStyle(way).display != 'none').length"
+
+
+def test_a_mask_that_all_layers_read_is_named_there_and_drawn_for_the_chosen(browser, pages):
+    browser.open(pages["twelve"])
+    assert browser.evaluate(f"{STUBS}.length") == 11
+    assert browser.evaluate(DRAWN) == 0
+    assert browser.texts(".box.module .stub") == ["reads mask ↰"] * 11
+    assert browser.texts(".box.input .stub") == ["↳ read by 11 below"]
+    browser.evaluate("choose(METHOD.vertices.find(v => v.name === 'mask'))")
+    assert browser.evaluate(DRAWN) == 11
+    # Also where the layers are in a module, and the mask is not.
+    browser.open(pages["nested"])
+    browser.evaluate("METHOD.groups.forEach((g, at) => { g.open = at < 2; }); render()")
+    assert browser.texts(".box.module .stub") == ["reads mask ↰"] * 12
+
+
+def test_the_map_shows_where_the_window_is_and_goes_elsewhere(browser, pages):
+    browser.open(pages["twelve"])
+    browser.evaluate("setAll(true)")
+    assert browser.evaluate("!byId('map').hidden")
+    painted = "getContext('2d').getImageData(0, 0, byId('map').width, byId('map').height).data"
+    assert browser.evaluate(f"new Set(byId('map').{painted}).size") > 5
+    _, _, w, h = browser.box("#map")
+    browser.click("#map", x=w / 2, y=h - 3)
+    assert browser.evaluate("byId('window').scrollTop") > 500
+    browser.press("0")
+    assert browser.evaluate("byId('map').hidden")
+
+
+# Elements with text of their own that is cut off or outside of the window. What scrolls is not.
+CUT = """(() => {
+  const cut = [];
+  for (const element of document.querySelectorAll("body *:not(script, option, title)")) {
+    const texts = [...element.childNodes].filter((node) => node.nodeType === 3);
+    const text = texts.map((node) => node.data.trim()).join("");
+    const box = element.getBoundingClientRect();
+    if (!text || !box.width || element.closest("[hidden], svg")) continue;
+    const style = getComputedStyle(element);
+    const hides = style.overflowX !== "visible" && element.scrollWidth > element.clientWidth + 1;
+    const outside = !element.closest("#window") && (box.right > innerWidth + 1 || box.left < -1);
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    const right = range.getBoundingClientRect().right;
+    const beyond = right > box.right + 1.5 && !element.closest("#window");
+    if (hides || outside || beyond) cut.push(`${element.className}: ${text.slice(0, 60)}`);
+  }
+  return cut;
+})()"""
+OBJECTS = """[...document.querySelectorAll("body *:not(script)")]
+  .flatMap((element) => [element.textContent, ...[...element.attributes].map((one) => one.value)])
+  .filter((text) => /\\[object|undefined|NaN/.test(text))"""
+
+
+@pytest.mark.parametrize("width", [1400, 800])
+def test_no_text_is_cut_off_and_none_is_an_object(browser, pages, width):
+    browser.resize(width)
+    for name, page in pages.items():
+        browser.open(page)
+        for view in ("graph", "why", "charts", *(["changes"] if name == "changes" else [])):
+            browser.evaluate(f"openView('{view}')")
+            assert browser.evaluate(CUT) == [], (name, view)
+            assert browser.evaluate("document.body.scrollWidth <= innerWidth"), (name, view)
+        browser.evaluate("openView('graph'); byId('help').showModal(); 0")
+        for number in range(browser.evaluate("METHOD ? Math.min(12, METHOD.items.length) : 0")):
+            browser.evaluate(f"choose(METHOD.items[{number}])")
+            assert browser.evaluate(CUT) == [], name
+            assert browser.evaluate(OBJECTS) == [], name
+        browser.press("Escape")
+    browser.resize(1400)
+
+
+def test_why_not_delegated_has_columns_at_1400_and_cards_at_800(browser, pages):
+    browser.open(pages["twelve"])
+    browser.press("2")
+    cells = "[...document.querySelectorAll('#why tbody tr:first-child td')]"
+    widths = f"{cells}.map(cell => cell.getBoundingClientRect().width)"
+    assert min(browser.evaluate(widths)) >= 50
+    browser.resize(800)
+    assert min(browser.evaluate(widths)) > 600
+    heads = browser.evaluate(f"{cells}.map(cell => getComputedStyle(cell, '::before').content)")
+    assert heads == [
+        f'"{head}"' for head in ("op", "nodes", "why no plugin has it", "modules", "lines")
+    ]
+    browser.resize(1400)
+
+
+def test_the_keys_are_listed_and_tab_reaches_every_control(small):
+    small.press("?")
+    assert {"ArrowUp", "p", "t", "0"} <= set(small.texts("#keys kbd"))
+    small.press("Escape")
+    reached = set()
+    for _ in range(60):
+        small.press("Tab")
+        reached |= set(small.evaluate("Object.values(document.activeElement.dataset)"))
+    assert {"+", "-", "0", "e", "c", "?", "graph", "why", "charts", "heat", "owner"} <= reached
+
+
+def test_changes_are_drawn_side_by_side(browser, pages):
+    browser.open(pages["changes"])
+    assert browser.texts("#changes h2") == ["From plan to new.pte"]
+    rows = browser.texts("#changes tbody tr")
+    assert "forward: delegates34+1" in rows
+    assert any(row.startswith("model.layer.3") and "6 gpu, 1 portable" in row for row in rows)
+    assert any("2.90 ms" in row and "0 µs" in row for row in rows)
+    moves = [
+        row for row in rows if row.startswith("aten.linear") or row.startswith("aten._softmax")
+    ]
+    assert len(moves) == 7
+    links = "[...document.querySelectorAll('#changes td .link')]"
+    browser.evaluate(f"{links}.find(link => link.textContent.includes('softmax')).click()")
+    assert browser.texts("#details h2") == ["softmax_3"]
+    assert names(browser, ".box.moved:is(.node, .partition)") == {"gpu_3", "softmax_3"}
+    select = "byId('side')"
+    browser.evaluate(f"{select}.value = 0; {select}.dispatchEvent(new Event('change')); 0")
+    assert "gpu_3" not in shown(browser)
+    assert names(browser, ".box.moved") == set()
+    assert browser.problems() == []
 
 
 def test_charts_have_times_and_memory_by_device(small):
@@ -206,7 +395,6 @@ def test_5000_nodes_open_in_under_two_seconds(browser, pages):
     assert min(times) < 2000
     # All of them at once, too.
     browser.press("e")
-    browser.press("0")
     browser.until("document.querySelectorAll('.box').length > 2100")
     assert browser.problems() == []
 

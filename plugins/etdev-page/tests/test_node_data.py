@@ -14,7 +14,11 @@ from etdev.schema.profile import Call, Profile
 def test_every_node_has_owner_device_and_reason(mlp_lowered):
     data = node_data(mlp_lowered.plan)
     nodes = [entry.node for entry in mlp_lowered.plan["forward"].ledger]
+    sources = {entry.source for entry in mlp_lowered.plan["forward"].ledger}
+    assert sources == {"linear", "relu", "layer_norm", "linear_1"}
     for name, graphs in data.items():
+        # A .pt2 has the exported program.
+        assert set(graphs["graph"]["results"]) == sources
         assert graphs["forward"]["name"] == f"etdev {name}"
         # Once as it is called, and once as Model Explorer's extension calls it.
         assert set(graphs["forward"]["results"]) == {*nodes, *(f"{node}_" for node in nodes)}

@@ -16,21 +16,39 @@ function zoom(scale, x = byId("window").clientWidth / 2, y = byId("window").clie
   ZOOM = Math.min(3, Math.max(0.02, scale));
   const ratio = ZOOM / before;
   frame.scrollTo((frame.scrollLeft + x - left) * ratio + place() - x, (frame.scrollTop + y) * ratio - y);
+  drawMap();
+}
+
+// Names can be read at this scale.
+const READABLE = 0.72;
+
+function scaleOfAll() {
+  const [frame, scene] = [byId("window"), byId("scene")];
+  return Math.min(1, frame.clientWidth / scene.offsetWidth, frame.clientHeight / scene.offsetHeight);
 }
 
 // Shows all of it, or its beginning where all of it could not be read.
-function fit(readable = false) {
+function showStart() {
   const [frame, scene] = [byId("window"), byId("scene")];
-  const across = frame.clientWidth / scene.offsetWidth;
-  const whole = Math.min(1, across, frame.clientHeight / scene.offsetHeight);
-  zoom(readable ? Math.max(whole, Math.min(0.7, across)) : whole);
+  zoom(Math.max(scaleOfAll(), READABLE));
   frame.scrollTo((scene.offsetWidth * ZOOM - frame.clientWidth) / 2, 0);
+}
+
+const depthOf = (item) => (item.parent ? 1 + depthOf(item.parent) : 0);
+
+// Closes the innermost modules until all of it can be read on one screen.
+function fit() {
+  for (let deepest = Math.max(...OPENED.map(depthOf)); deepest > 0 && scaleOfAll() < READABLE; deepest--) {
+    for (const group of OPENED) if (depthOf(group) === deepest) group.open = false;
+    render();
+  }
+  showStart();
 }
 
 function setAll(open) {
   for (const group of METHOD.groups) group.open = open;
   render();
-  fit(true);
+  showStart();
 }
 
 // As many modules as a person can look at, the outermost first.

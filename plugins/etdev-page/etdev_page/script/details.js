@@ -38,15 +38,15 @@ function overview() {
       ["nodes", inKernels ? "" : nodes.length.toLocaleString("en")], ["delegates", String(plan.partitions.length)],
       ["portable", nodes.length ? portable.toLocaleString("en") + share : ""],
       ["copies", plan.copies.length ? `${plan.copies.length}, ${bytes(moved)} per run` : ""],
-      ["time of a run", DATA.run && DATA.run.method === name ? time(DATA.run.ms) : ""],
-      ["plugins", DATA.plan.plugins.map(([plugin, version]) => `${plugin} ${version}`).join(", ")],
+      ["time of a run", SIDE.run && SIDE.run.method === name ? time(SIDE.run.ms) : ""],
+      ["plugins", SIDE.plan.plugins.map(([plugin, version]) => `${plugin} ${version}`).join(", ")],
     ]),
     ...(worst.length ? [el("h3", {}, "Most often left to portable kernels"), el("ul", {}, worst)] : []),
-    el("br"), quiet("Click a box for its nodes and reasons, a module to open or close it. Arrow keys go along the lines."),
+    el("br"), quiet("Click a box for its nodes and reasons, a module to open or close it. ", link("Keys", () => byId("help").showModal()), " do all of this, too."),
   ];
 }
 
-const reasonLines = (missed) => (missed.reasons.length ? missed.reasons.map(reasonOf) : [UNASKED]).map((reason) => el("p", {}, reason));
+const reasonLines = (missed) => (missed.reasons.length ? missed.reasons.map(reasonOf) : [unasked()]).map((reason) => el("p", {}, reason));
 
 function partitionDetails(vertex) {
   const { partition, members } = vertex;
@@ -87,7 +87,7 @@ function nodeDetails(node, vertex) {
       ["pinned to", pin], ["time", vertex.kind === "node" && vertex.ms !== null ? time(vertex.ms) : ""],
     ]),
     el("h3", {}, "What each plugin said"),
-    said.length ? el("ul", {}, said) : quiet(sentence(UNASKED)),
+    said.length ? el("ul", {}, said) : quiet(sentence(unasked())),
     ...(vertex.kind === "node" ? neighbours(vertex) : []),
   ];
 }

@@ -19,7 +19,7 @@ function applyFilter() {
   byId("filters").replaceChildren(
     ...switches("owner", "Owner", Object.entries(METHOD.owned), "no nodes"),
     ...(devices.length > 1 ? switches("device", "Device", devices) : []),
-    ...switches("reason", "Why portable", counted(METHOD.nodes.flatMap(reasonsOf)), METHOD.owned.portable ? sentence(UNASKED) : "Nothing is left to portable kernels."),
+    ...switches("reason", "Why portable", counted(METHOD.nodes.flatMap(reasonsOf)), METHOD.owned.portable ? sentence(unasked()) : "Nothing is left to portable kernels."),
     owner || device || reason || query ? el("button", { id: "clear", onclick: clearFilter }, "Show everything") : "");
   repaint();
 }

@@ -19,6 +19,7 @@ function render() {
   OPENED.forEach(align);
   LINES = OPENED.flatMap((group) => group.lines.map((line) => lineOf(group, line)));
   lines.append(...LINES.map((line) => line.path));
+  measureMap();
   repaint();
 }
 
@@ -26,6 +27,16 @@ function render() {
 function rowsOf(group) {
   OPENED.push(group);
   group.slots = new Map();
+  const stubs = group.lines.filter((line) => !line.bends);
+  for (const child of group.children) METHOD.items[child].stubs = [[], []];
+  for (const { source, target } of stubs) {
+    const [from, to] = [source, target].map((number) => METHOD.items[group.children[number]]);
+    from.stubs[1].push(to);
+    to.stubs[0].push(from);
+  }
+  for (const [from, readers] of Object.entries(group.outside)) {
+    for (const number of readers) METHOD.items[group.children[number]].stubs[0].push(METHOD.items[from]);
+  }
   return group.rows.map((row) => el("div", { class: "row" }, row.map((number) => {
     const slot = number < group.children.length ? frameOf(METHOD.items[group.children[number]]) : el("i");
     group.slots.set(number, slot);
@@ -34,12 +45,17 @@ function rowsOf(group) {
 }
 
 function frameOf(item) {
-  const { kind, name, owner, device, open, sub, ms } = item;
+  const { kind, name, owner, device, open, sub, ms, stubs } = item;
   const sign = kind === "module" ? (open ? "− " : "+ ") : "";
-  item.head = el("button", { class: `box ${kind}`, owner, "data-name": name, title: item.label, onclick: () => press(item) },
-    el("span", {}, sign + item.label), open ? "" : el("small", {}, sub), kind === "module" && !open ? stackOf(item) : "");
+  const [read, readers] = stubs || [[], []];
+  item.head = el("button", { class: `box ${kind}`, owner, "data-name": name, tabindex: -1, onclick: () => press(item), "aria-expanded": kind === "module" ? String(open) : null },
+    read.length ? el("small", { class: "stub" }, `reads ${some(read.map((from) => from.label))} ↰`) : "",
+    el("span", {}, sign + item.label), open || !sub ? "" : el("small", {}, sub), kind === "module" && !open ? stackOf(item) : "",
+    readers.length ? el("small", { class: "stub" }, `↳ read by ${readers.length} below`) : "");
   if (device && device !== "cpu") item.head.classList.add("elsewhere");
-  if (ms && kind !== "module") item.head.style.setProperty("--heat", `${(70 * ms) / METHOD.most}%`);
+  if (owner === "portable") item.head.classList.add("portable");
+  if (isMoved(item)) item.head.classList.add("moved");
+  if (ms) item.head.style.setProperty("--heat", `${Math.min(100, (100 * ms) / SLOWEST)}%`);
   SHOWN.push(item);
   return open ? el("div", { class: "open" }, item.head, rowsOf(item)) : item.head;
 }
@@ -56,7 +72,7 @@ function placeOf(element) {
 
 function lineOf(group, { source, target, edges, bends }) {
   const [from, to] = [source, target].map((number) => METHOD.items[group.children[number]]);
-  const slots = [source, ...bends, target].map((number) => group.slots.get(number));
+  const slots = [source, ...(bends || []), target].map((number) => group.slots.get(number));
   const places = slots.map((slot) => ({ ...placeOf(slot), row: placeOf(slot.parentElement) }));
   const [first, last] = [places[0], places.at(-1)];
   let path = `M${first.x} ${first.bottom}V${first.row.bottom}`;
@@ -70,8 +86,7 @@ function lineOf(group, { source, target, edges, bends }) {
   const copies = covered.flatMap((edge) => edge.copies);
   const values = covered.flatMap((edge) => edge.values).join(", ");
   const told = copies.map((copy) => `${bytes(copy.tensor.size_bytes)} copied to ${copy.target}`);
-  const long = !bends.length && last.row.top - first.row.bottom > 60;
-  const kinds = ["way", copies.length ? "copied" : "", long ? "long" : ""].join(" ");
+  const kinds = ["way", copies.length ? "copied" : "", bends ? "" : "stub"].join(" ");
   return { from, to, path: el("path", { class: kinds, d: path }, el("title", {}, [values, ...told].join("\n"))) };
 }
 
@@ -79,6 +94,7 @@ function lineOf(group, { source, target, edges, bends }) {
 function align(group) {
   const above = new Map();
   for (const { source, target, bends } of group.lines) {
+    if (!bends) continue;
     const chain = [source, ...bends, target];
     chain.slice(1).forEach((number, at) => above.set(number, [...(above.get(number) || []), chain[at]]));
   }
@@ -107,4 +123,9 @@ function repaint() {
     path.classList.toggle("near", from === CHOSEN || to === CHOSEN);
     path.classList.toggle("dim", isDim(from) || isDim(to));
   }
+  // One box is reached by Tab, and the others from there by the arrow keys.
+  for (const item of SHOWN) item.head.tabIndex = -1;
+  const entry = CHOSEN && CHOSEN.head ? CHOSEN : SHOWN[0];
+  if (entry) entry.head.tabIndex = 0;
+  drawMap();
 }

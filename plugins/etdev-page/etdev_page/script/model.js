@@ -1,16 +1,22 @@
 // The model: the boxes of a method, which are inputs, nodes, partitions and modules.
 
+// The plan that is shown: the page's own, or the earlier one that it is compared with.
+let SIDE = DATA;
+const SIDES = DATA.before ? [DATA.before, DATA] : [DATA];
+const SLOWEST = Math.max(0, ...SIDES.flatMap((side) => side.hot.map((row) => row.ms)));
+
 // The reason of a portable node about which no plugin said anything.
-const UNASKED = DATA.plan.plugins.length ? "no plugin was asked" : "not known";
+const unasked = () => (SIDE.plan.plugins.length ? "no plugin was asked" : "not known");
 const reasonOf = (verdict) => `${verdict.plugin}: ${verdict.text || verdict.code}`;
 const shortOp = (op) => op.replace(/^aten\./, "").replace(/\.(default|Tensor|out)$/, "");
 
 function methodOf(index) {
-  const plan = DATA.plan.methods[index];
-  const { boxes, edges, modules } = DATA.graphs[index];
+  const plan = SIDE.plan.methods[index];
+  const { boxes, edges, modules } = SIDE.graphs[index];
+  const times = SIDE.run && SIDE.run.method === plan.method ? SIDE.times : {};
   const nodes = new Map(plan.ledger.entries.map((entry) => [entry.node, { ...entry, owner: ownerOf(entry) }]));
   const partitions = new Map(plan.partitions.map((partition) => [partition.name, partition]));
-  const vertices = boxes.map((box) => vertexOf(box, nodes, partitions.get(box.name)));
+  const vertices = boxes.map((box) => vertexOf({ ...box, ms: times[box.name] ?? null }, nodes, partitions.get(box.name)));
   const groups = modules.map((group) => ({ ...group, kind: "module", owner: "", device: "" }));
   const items = [...vertices, ...groups];
   items.forEach((item, id) => Object.assign(item, { id, reads: [], readers: [] }));
@@ -24,10 +30,9 @@ function methodOf(index) {
     return edge;
   });
   items.forEach(label);
-  const most = Math.max(0, ...vertices.map((vertex) => vertex.ms));
-  const { missed, owned } = DATA.explanation;
+  const { missed, owned } = SIDE.explanation;
   return {
-    name: plan.method, plan, nodes: [...nodes.values()], vertices, groups, items, edges: links, root: groups[0], most,
+    name: plan.method, plan, nodes: [...nodes.values()], vertices, groups, items, edges: links, root: groups[0], isTimed: Object.keys(times).length > 0,
     missed: missed.filter((one) => one.method === plan.method), owned: owned[plan.method] || {},
     // A .pte without a ledger has the calls of kernels, but not the nodes of its delegates.
     inKernels: plan.partitions.some((partition) => !partition.nodes.length),
@@ -37,8 +42,7 @@ function methodOf(index) {
 // Documents of earlier versions name no owner of portable nodes.
 const ownerOf = (entry) => entry.owner || (entry.op === "call_delegate" ? "foreign" : "portable");
 
-function vertexOf({ kind, name, module }, nodes, partition) {
-  const ms = DATA.times[name] ?? null;
+function vertexOf({ kind, name, module, ms }, nodes, partition) {
   const vertex = { kind, name, module, ms, owner: "", device: "cpu", members: [] };
   if (kind === "node") Object.assign(vertex, { members: [nodes.get(name)], owner: nodes.get(name).owner });
   if (kind !== "partition") return vertex;
@@ -60,6 +64,8 @@ function label(item) {
     const part = item.part[1] > 1 ? ` · ${item.part[0]} of ${item.part[1]}` : "";
     item.label = (name.slice(above) || "model") + part;
   }
+  item.portable = members.filter((node) => node.owner === "portable").length;
   const size = kind === "input" ? "input" : kind === "node" ? "" : members.length ? count(members.length, "node") : "delegate";
-  item.sub = [size, device === "cpu" ? "" : device, ms === null ? "" : time(ms)].filter(Boolean).join(" · ");
+  const portable = kind === "module" && item.portable ? `${item.portable} portable` : "";
+  item.sub = [size, portable, device === "cpu" ? "" : device, ms === null ? "" : time(ms)].filter(Boolean).join(" · ");
 }

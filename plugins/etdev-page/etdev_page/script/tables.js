@@ -1,14 +1,23 @@
 // Tables and charts: why nodes are portable, times and memory.
 
+// A table whose cells say what they are on narrow screens, where each row is a card.
+function tableOf(title, heads, rows) {
+  if (!rows.length) return [];
+  const head = el("tr", {}, heads.map((name) => el("th", {}, name)));
+  const body = rows.slice(0, MOST_ROWS).map((row) => el("tr", {}, row.map((cell, at) => el("td", { "data-head": heads[at] }, cell))));
+  const more = rows.length - body.length;
+  return [el("h3", {}, title), el("table", {}, el("thead", {}, head), el("tbody", {}, body)), more > 0 ? quiet(`${grouped(more)} more are not shown.`) : ""];
+}
+
+const MOST_ROWS = 400;
+
 function showWhy() {
-  const rows = METHOD.missed.map((missed) => el("tr", {},
-    el("td", {}, link(missed.op, () => filterOp(missed))), el("td", {}, String(missed.nodes.length)), el("td", {}, reasonLines(missed)),
-    el("td", { class: "code" }, some(missed.modules)), el("td", { class: "code" }, some(missed.lines))));
-  const heads = ["op", "nodes", "why no plugin has it", "modules", "lines"].map((name) => el("th", {}, name));
+  const rows = METHOD.missed.map((missed) => [
+    link(missed.op, () => filterOp(missed)), String(missed.nodes.length), reasonLines(missed),
+    el("div", { class: "code" }, some(missed.modules)), el("div", { class: "code" }, some(missed.lines))]);
   const nothing = METHOD.nodes.length ? "Nothing: every node has a plugin that owns it." : "Nothing: the method has no nodes.";
   byId("why").replaceChildren(
-    el("h2", {}, `Left to portable kernels in ${METHOD.name}`),
-    rows.length ? el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows)) : quiet(nothing));
+    ...(rows.length ? tableOf(`Left to portable kernels in ${METHOD.name}`, ["op", "nodes", "why no plugin has it", "modules", "lines"], rows) : [quiet(nothing)]));
 }
 
 const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
@@ -19,7 +28,7 @@ function filterOp(missed) {
 }
 
 function showCharts() {
-  const drawn = DATA.charts.map((chart) => {
+  const drawn = SIDE.charts.map((chart) => {
     const most = Math.max(...chart.bars.map((bar) => bar[1])) || 1;
     return el("div", { class: "chart" }, el("h2", {}, chart.title), chart.bars.map((bar) => barOf(chart.unit, bar, most)), chart.note ? quiet(chart.note) : "");
   });
@@ -30,5 +39,5 @@ function barOf(unit, [name, value, owner], most) {
   const target = METHOD.vertices.find((vertex) => vertex.name === name);
   const shown = unit === "bytes" ? bytes(value) : unit === "ms" ? time(value) : `${value.toFixed(2)} s`;
   const bar = el("i", { style: `width: ${(100 * value) / most}%`, ...(owner ? { owner } : {}) });
-  return el(target ? "button" : "div", { class: "bar", title: name, onclick: () => target && goTo(target) }, el("span", {}, name), bar, el("b", {}, shown));
+  return el(target ? "button" : "div", { class: "bar", onclick: () => target && goTo(target) }, el("span", {}, name), bar, el("b", {}, shown));
 }
