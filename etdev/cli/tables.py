@@ -12,8 +12,8 @@ from etdev.schema.report.sheet import Sheet, size
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.compare import Difference
-    from etdev.runtime.run import Run
     from etdev.runtime.verify import Verification
+    from etdev.runtime.worker import CallResult
 
 
 def stages(seconds: Mapping[str, float]) -> Sheet:
@@ -53,7 +53,7 @@ def verification(verification: Verification | None) -> Iterator[str]:
                 yield f"method {method!r} departs from PyTorch at {', '.join(values)}: {problem}"
 
 
-def run_lines(result: Run, differences: Sequence[Difference]) -> Iterator[str]:
+def run_lines(result: CallResult, differences: Sequence[Difference]) -> Iterator[str]:
     """Yield each output with its error against PyTorch if that is known, and the latency."""
     for index, output in enumerate(result.outputs):
         shape = tuple(output.shape) if hasattr(output, "shape") else output
@@ -63,7 +63,7 @@ def run_lines(result: Run, differences: Sequence[Difference]) -> Iterator[str]:
     yield f"latency: {result.median_ms:.2f} ms median of {len(times)}, fastest {min(times):.2f}"
 
 
-def run_fields(result: Run, differences: Sequence[Difference]) -> dict[str, Any]:
+def run_fields(result: CallResult, differences: Sequence[Difference]) -> dict[str, Any]:
     """Return outputs and latency as plain data."""
     outputs = [
         {

@@ -30,7 +30,7 @@ def masked(program: ExportedProgram, method: str, taken: Mapping[str, str]) -> E
     the values that come out of a delegate.
     """
     mask = _Mask(MethodGraph(program, method))
-    delegates = list(_delegates(mask.original, taken))
+    delegates = list(partitions_of(mask.original, taken, _TAKEN))
     empty = _empty_module(program) if delegates else None
     for node in program.graph.find_nodes(op="placeholder"):
         mask.copy(node)
@@ -99,8 +99,8 @@ class _Mask:
         return name
 
 
-def _delegates(graph: MethodGraph, taken: Mapping[str, str]) -> Iterator[Partition]:
-    """Return the taken nodes as partitions that read their constants from outside."""
+def partitions_of(graph: MethodGraph, taken: Mapping[str, str], owner: str) -> Iterator[Partition]:
+    """Yield nodes as partitions that read their constants from outside, by partition's name."""
     numbers: dict[str, list[int]] = {}
     for name, delegate in taken.items():
         numbers.setdefault(delegate, []).append(graph.number[name])
@@ -108,8 +108,8 @@ def _delegates(graph: MethodGraph, taken: Mapping[str, str]) -> Iterator[Partiti
         yield Partition(
             name=delegate,
             method=graph.method,
-            plugin=_TAKEN,
-            backend_id=_TAKEN,
+            plugin=owner,
+            backend_id=owner,
             nodes=tuple(graph.nodes[number].name for number in sorted(members)),
             inputs=tuple(describe(node) for node in graph.reads(members)),
             outputs=tuple(describe(node) for node in graph.outputs(members)),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,11 +10,7 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from executorch.exir import (
-    EdgeCompileConfig,
-    EdgeProgramManager,
-    ExecutorchBackendConfig,
-)
+from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
@@ -25,16 +20,17 @@ from etdev.delegate.join import Join
 from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
 from etdev.errors import RunError
-from etdev.graph.nodes import describe, op_name, where
+from etdev.graph.method import MethodGraph
+from etdev.graph.nodes import op_name, where
 from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, methods_in, read
+from etdev.registry.masked import partitions_of
 from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance, mismatch, steps_of
 from etdev.runtime.decision import Decision
-from etdev.runtime.inputs import check_inputs
-from etdev.runtime.run import run_method
+from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner
 from etdev.runtime.sessions import Call
 from etdev.schema.partition import Partition
@@ -42,9 +38,6 @@ from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.upstream.edge import unverified
-
-# The programs hold delegate calls, which the edge verifier rejects.
-UNVERIFIED = unverified(EdgeCompileConfig())
 
 
 @define(eq=False, slots=False)
@@ -105,9 +98,8 @@ class Bisection:
             # ExecuTorch emits a symbolic size that is an input as None.
             kinds = [value.kind for value in method.inputs]
             given = [None if k == "Null" else v for k, v in zip(kinds, inputs, strict=True)]
-            check_inputs(method, given)
-            series.append(given)
-        return run_method(emitted, method, series, runner=self.runner)
+            series.append((method, given))
+        return run_series(emitted, series, runner=self.runner)
 
     def _departure(
         self, partition: Partition, outcome: Outcome, tolerance: Tolerance
@@ -133,20 +125,23 @@ class Bisection:
     @cached_property
     def kernels(self) -> list[Partition]:
         """A partition for each op that no delegate owns."""
+        graph, members = MethodGraph(self.program, self.plan.method), dict[str, str]()
         owned = {name for partition in self.plan.partitions for name in partition.nodes}
-        return [
-            _partition(self.plan.method, node)
-            for node in self.program.graph.nodes
-            if node.op == "call_function" and node.target is not operator.getitem
-            if node.name not in owned and node.users
-            if not isinstance(node.meta.get("val"), torch.SymInt)
-        ]
+        for name in graph.ops:
+            node = graph.nodes[graph.number[name]]
+            is_number = isinstance(node.meta.get("val"), torch.SymInt)
+            if name not in owned and node.users and not is_number:
+                tied = graph.with_followers([graph.number[name]])
+                members.update({graph.nodes[number].name: name for number in tied})
+        return list(partitions_of(graph, members, PORTABLE))
 
     def _emit(self, program: ExportedProgram) -> bytes:
         """Emit a program as it is, apart from the quirks of emission."""
         quirks = self.decision.quirks
         program = quirks.apply(Stage.PLANNED, program, FORWARD)
-        manager = EdgeProgramManager({FORWARD: program}, None, UNVERIFIED)
+        # It may call delegates, which the edge verifier rejects.
+        unchecked = unverified(self.decision.settings.compile_config)
+        manager = EdgeProgramManager({FORWARD: program}, None, unchecked)
         config = ExecutorchBackendConfig()
         config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
         return bytes(manager.to_executorch(config).buffer)
@@ -172,10 +167,12 @@ class Bisection:
         for call in self.calls:
             held = {**self.program.constants, **self.program.state_dict, **call.state}
             inputs = iter(call.inputs)
-            recorder = _Recorder(self.program.graph_module, names)
+            arguments = [held[s.target] if s.target in held else next(inputs) for s in specs]
+            interpreter = Interpreter(self.program.graph_module, garbage_collect_values=False)
             with torch.no_grad():
-                recorder.run(*(held[s.target] if s.target in held else next(inputs) for s in specs))
-            recorded.append(recorder.values)
+                interpreter.run(*arguments)
+            values = {node.name: value for node, value in interpreter.env.items()}
+            recorded.append({name: values[name] for name in names})
         return recorded
 
     def _name(self, partition: Partition) -> str:
@@ -196,30 +193,13 @@ def bisection(
     artifact = read(path)
     problems = differences(decision.plan, artifact.methods)
     if problems:
-        what = f"is not what this model and these plugins give: {problems[0]}"
+        what = f"does not match this model and these plugins: {problems[0]}"
         raise RunError(str(path), what, "give the --plugin, --device, --pin it was lowered with")
     if ptd.outside(artifact):
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
     delegates = dict(zip(plan.delegates, compiled(path)[method], strict=True))
     return Bisection(decision, plan, delegates, calls, runner)
-
-
-def _partition(method: str, node: Node) -> Partition:
-    """Make a partition of one op, with its getitems and branches."""
-    items = [user for user in node.users if user.target is operator.getitem]
-    branches = [source for source in node.all_input_nodes if source.op == "get_attr"]
-    sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
-    several = isinstance(node.meta.get("val"), (tuple, list))
-    return Partition(
-        name=node.name,
-        method=method,
-        plugin=PORTABLE,
-        backend_id="",
-        nodes=tuple(n.name for n in (*branches, node, *(items if several else ()))),
-        inputs=tuple(describe(source) for source in sources),
-        outputs=tuple(describe(n) for n in (items if several else (node,))),
-    )
 
 
 def _with_sizes(program: ExportedProgram) -> ExportedProgram:
@@ -240,19 +220,3 @@ def _with_sizes(program: ExportedProgram) -> ExportedProgram:
             size.meta = dict(node.meta)
             node.replace_all_uses_with(size)
     return program
-
-
-class _Recorder(Interpreter):
-    """An interpreter of a graph that records the values of some nodes."""
-
-    def __init__(self, module: torch.fx.GraphModule, names: Collection[str]) -> None:
-        super().__init__(module)
-        self.names = names
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, node: Node) -> Any:
-        value = super().run_node(node)
-        if node.name in self.names:
-            # A parameter that enters a delegate as an input is a plain tensor to the runtime.
-            self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
-        return value

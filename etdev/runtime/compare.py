@@ -15,6 +15,7 @@ bfloat16 before; so does a dtype that one of the method's backends rounds float3
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -40,7 +41,6 @@ _SMALLEST = 1e-3
 _ROUNDED = 1.001
 _DEQUANTISER = "quantized_decomposed.dequantize_per_tensor.default"
 _NAMESPACES = ("quantized_decomposed", "torchao")
-_CURE = "check that --check names the model this .pte was lowered from"
 
 
 @frozen
@@ -49,11 +49,6 @@ class Difference:
 
     max_error: float
     max_value: float
-
-    def exceeds(self, tolerance: float) -> bool:
-        """Return True if the error is above an absolute tolerance, or nan."""
-        # Negated, since nan is above nothing.
-        return not self.max_error <= tolerance
 
     def __str__(self) -> str:
         return f"max error {self.max_error:.3g} (largest value {self.max_value:.3g})"
@@ -106,17 +101,12 @@ def flat(value: Any) -> list[Any]:
 
 
 def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]:
-    """Measure how far each output is from eager."""
+    """Measure how far each output is from eager: infinitely far, if it has another shape."""
     if len(outputs) != len(expected):
-        raise RunError("check", f"{len(outputs)} outputs against {len(expected)} of eager", _CURE)
-    found = []
-    for index, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
-        a, b = torch.as_tensor(output), torch.as_tensor(wanted)
-        if a.shape != b.shape:
-            shapes = f"has shape {tuple(a.shape)}, eager {tuple(b.shape)}"
-            raise RunError("check", f"output {index} {shapes}", _CURE)
-        found.append(_difference(a, b))
-    return found
+        what = f"{len(outputs)} outputs against {len(expected)} of eager"
+        raise RunError("check", what, "name the model that this .pte was lowered from")
+    pairs = zip(map(torch.as_tensor, outputs), map(torch.as_tensor, expected), strict=True)
+    return [_difference(output, wanted) for output, wanted in pairs]
 
 
 def mismatch(
@@ -150,17 +140,17 @@ def _mismatch(value: Any, wanted: Any, tolerance: Tolerance, step: float) -> str
     if tensors and a.dtype != b.dtype:
         return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
     difference, allowed = _difference(a, b), tolerance.allowed(b, step)
-    if not difference.exceeds(allowed):
+    # False if the error is NaN.
+    if difference.max_error <= allowed:
         return None
     largest = f"largest value {difference.max_value:.3g}"
     return f"is off by {difference.max_error:.3g} ({largest}, tolerance {allowed:.1e})"
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
-    """Measure how far a tensor is from another one of its shape."""
-    if a.numel() == 0:
-        return Difference(0.0, 0.0)
     a, b = a.detach().to(torch.float64), b.detach().to(torch.float64)
+    if a.shape != b.shape or not b.numel():
+        return Difference(0.0 if a.shape == b.shape else math.inf, 0.0)
     # Equal infinities differ by nan and are not an error; a nan on one side alone is.
     error = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
     return Difference(float(error.max()), float(b.abs().max()))

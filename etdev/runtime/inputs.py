@@ -47,8 +47,22 @@ def method_of(artifact: Artifact, name: str) -> MethodArtifact:
     return methods[name]
 
 
-def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
-    """Reject inputs that the runtime would misread, or on which it would fail with a code."""
+def prepared(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:
+    """Check inputs of a method, and copy tensors into memory as the runtime reads it.
+
+    The runtime reads dense memory in the order of dimensions that the method takes, whatever the
+    strides of a tensor are. A .pte need not have an input for one that is None.
+
+    Raises:
+        RunError: The runtime would misread an input, or fail on it with a code.
+    """
+    if len(inputs) != len(method.inputs):
+        inputs = [value for value in inputs if value is not None]
+    _check(method, inputs)
+    return list(map(_laid_out, inputs, method.inputs))
+
+
+def _check(method: MethodArtifact, inputs: Sequence[Any]) -> None:
     who = f"method {method.name!r}"
     if len(inputs) != len(method.inputs):
         what = f"takes {len(method.inputs)} inputs, got {len(inputs)}"
@@ -61,19 +75,11 @@ def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
             raise RunError(who, f"input {index} is {text}", _signature(method))
 
 
-def laid_out(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:
-    """Copy tensors into dense memory in the order of dimensions that the method takes.
-
-    The runtime reads memory in that order, whatever the strides of the tensor are.
-    """
-    made = list(inputs)
-    for index, (value, wanted) in enumerate(zip(inputs, method.inputs, strict=True)):
-        if isinstance(value, torch.Tensor) and value.dim() == len(wanted.order):
-            dense = (
-                value.detach().permute(wanted.order).clone(memory_format=torch.contiguous_format)
-            )
-            made[index] = dense.permute([wanted.order.index(dim) for dim in range(value.dim())])
-    return made
+def _laid_out(value: Any, wanted: Value) -> Any:
+    if not isinstance(value, torch.Tensor) or value.dim() != len(wanted.order):
+        return value
+    dense = torch.empty_permuted(value.shape, wanted.order, dtype=value.dtype)
+    return dense.copy_(value.detach())
 
 
 def _fits(given: Any, wanted: Value) -> bool:

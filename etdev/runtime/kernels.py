@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from torch.export import ExportedProgram
@@ -23,7 +23,8 @@ def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
     from executorch.runtime import Runtime
 
     load_kernels(method)
-    runtime, known = Runtime.get(), _known()
+    runtime = Runtime.get()
+    known = runtime.operator_registry.operator_names
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
     return (
         [name for name in backends if not runtime.backend_registry.is_available(name)],
@@ -33,17 +34,14 @@ def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
 
 def has_kernel(node: Node) -> bool:
     """Return True if this machine's runtime has a kernel for the op of an edge-dialect node."""
+    from executorch.runtime import Runtime
+
     try:
-        return node.target.to_out_variant().name() in _known()  # type: ignore[union-attr]
+        name = node.target.to_out_variant().name()  # type: ignore[union-attr]
     # A target without an out variant.
     except (AttributeError, RuntimeError):
         return False
-
-
-def _known() -> Collection[str]:
-    from executorch.runtime import Runtime
-
-    return Runtime.get().operator_registry.operator_names  # type: ignore[no-any-return]
+    return name in Runtime.get().operator_registry.operator_names
 
 
 def load_kernels(*methods: MethodArtifact) -> None:
@@ -85,12 +83,16 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
         warnings.warn(str(error), EtdevWarning, stacklevel=5)
 
 
+def op_of(kernel: str) -> str:
+    """Return the op of a kernel without its overload: `aten.add` for `aten::add.out`."""
+    return kernel.partition(".")[0].replace("::", ".")
+
+
 def _described(kernels: Sequence[str], program: ExportedProgram | None) -> Iterator[str]:
     """Yield each operator with the source line of every node that needs it."""
     nodes = [] if program is None else list(program.graph.nodes)
     for kernel in kernels:
-        base = kernel.partition(".")[0].replace("::", ".")
-        same = [node for node in nodes if op_name(node).rpartition(".")[0] == base]
+        same = [node for node in nodes if op_name(node).rpartition(".")[0] == op_of(kernel)]
         lines = dict.fromkeys(where(node).removeprefix(" at ") for node in same)
         text = ", ".join(line for line in lines if line)
         yield f"{kernel} ({text})" if text else kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -24,10 +25,9 @@ def load_runtime() -> None:
     bare.__path__ = list(spec.submodule_search_locations)
     sys.modules[_COMPILER] = bare
     try:
-        import_module("executorch.runtime")
-    except (AttributeError, ImportError):
-        del sys.modules[_COMPILER]
-        import_module("executorch.runtime")
+        with suppress(AttributeError, ImportError):
+            import_module("executorch.runtime")
     finally:
         if sys.modules.get(_COMPILER) is bare:
             del sys.modules[_COMPILER]
+    import_module("executorch.runtime")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from attrs import evolve
 from etdev.errors import EtdevError, RunError, first_line
 from etdev.files import in_scratch, scratch
 from etdev.pte.instructions import Step, steps
+from etdev.runtime.kernels import op_of
 from etdev.runtime.run import NO_TRACE, trace
 from etdev.runtime.runners import PYTHON, Runner
 from etdev.schema.ledger import Entry
+from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Cost, Profile
 from etdev.upstream.emission import instruction_of
@@ -57,7 +59,7 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
         method,
         costs=tuple(sorted(shares, key=lambda cost: -cost.ms)),
         runs=max((len(event.perf_data.raw) - 1 for event in events), default=0) or 1,
-        times=dict(_times(timed, planned)) if planned else {},
+        times=dict(_times(timed, shares, planned)) if planned else {},
         calls=tuple(Call(s.chain, s.index, _name(s, planned) or s.name, ms) for s, ms in timed),
     )
 
@@ -88,45 +90,46 @@ def _costs(timed: Sequence[_Timed], plan: MethodPlan | None) -> Iterator[Cost]:
         groups.setdefault((step.kind, step.name, step.delegate), []).append((step, ms))
     for group in groups.values():
         step, _ = group[0]
-        cost = Cost(step.name, step.kind, len(group), sum(ms for _, ms in group))
-        if step.delegate is None:
-            yield _of_kernel(cost, plan)
-            continue
-        name = _name(step, plan)
-        found = [p for p in plan.partitions if p.name == name] if plan else []
-        if plan and found:
-            nodes = set(found[0].nodes)
-            modules = dict.fromkeys(e.module for e in plan.ledger if e.node in nodes and e.module)
-            yield evolve(cost, name=name, plugin=found[0].plugin, modules=tuple(modules))
-        else:
-            yield evolve(cost, name=f"{cost.name} #{step.delegate}")
+        number = "" if step.delegate is None else f" #{step.delegate}"
+        entries = _entries(step, plan)
+        owners = [entry.owner for entry in entries if entry.partition]
+        modules = (entry.module for entry in entries if entry.module)
+        verdicts = (verdict for entry in entries if entry.falls_back for verdict in entry.verdicts)
+        yield Cost(
+            _name(step, plan) or f"{step.name}{number}",
+            step.kind,
+            calls=len(group),
+            ms=sum(ms for _, ms in group),
+            plugin=PORTABLE if step.delegate is None else next(iter(owners), None) or "",
+            modules=tuple(dict.fromkeys(modules)),
+            reasons=tuple(dict.fromkeys(f"{v.plugin}: {v.text or v.code}" for v in verdicts)),
+        )
 
 
-def _of_kernel(cost: Cost, plan: MethodPlan | None) -> Cost:
-    entries = _fallbacks(plan).get(_op(cost.name), []) if plan else []
-    reasons = (f"{v.plugin}: {v.text or v.code}" for entry in entries for v in entry.verdicts)
-    modules = dict.fromkeys(entry.module for entry in entries if entry.module)
-    return evolve(
-        cost, plugin="portable", modules=tuple(modules), reasons=tuple(dict.fromkeys(reasons))
-    )
-
-
-def _times(timed: Sequence[_Timed], plan: MethodPlan) -> Iterator[tuple[str, float]]:
+def _times(
+    timed: Sequence[_Timed], costs: Sequence[Cost], plan: MethodPlan
+) -> Iterator[tuple[str, float]]:
     """Yield partitions and portable nodes with their milliseconds."""
-    kernels: dict[str, list[float]] = {}
-    partitions: dict[str, float] = {}
+    yield from ((cost.name, cost.ms) for cost in costs if cost.name in plan.delegates)
+    kernels: dict[str, list[_Timed]] = {}
     for step, ms in timed:
-        if name := _name(step, plan):
-            partitions[name] = partitions.get(name, 0.0) + ms
-        elif step.kind == "kernel":
-            kernels.setdefault(_op(step.name), []).append(ms)
-    yield from partitions.items()
-    fallbacks = _fallbacks(plan)
-    for op, times in kernels.items():
-        entries = fallbacks.get(op, [])
+        if step.kind == "kernel":
+            kernels.setdefault(op_of(step.name), []).append((step, ms))
+    for group in kernels.values():
+        entries = _entries(group[0][0], plan)
         # Both are in graph order. Where ExecuTorch added or left out a call, nothing says which.
-        if len(times) == len(entries):
-            yield from zip([entry.node for entry in entries], times, strict=True)
+        if len(group) == len(entries):
+            yield from ((e.node, ms) for e, (_, ms) in zip(entries, group, strict=True))
+
+
+def _entries(step: Step, plan: MethodPlan | None) -> Sequence[Entry]:
+    """Return the nodes of a delegate, or the nodes with the op of a portable kernel."""
+    if plan is None:
+        return []
+    if name := _name(step, plan):
+        return [entry for entry in plan.ledger if entry.partition == name]
+    fallbacks = [entry for entry in plan.ledger if entry.falls_back]
+    return [entry for entry in fallbacks if entry.op.rpartition(".")[0] == op_of(step.name)]
 
 
 def _name(step: Step, plan: MethodPlan | None) -> str:
@@ -134,17 +137,3 @@ def _name(step: Step, plan: MethodPlan | None) -> str:
     if plan is None or step.delegate is None:
         return ""
     return plan.delegates[step.delegate] if step.delegate < len(plan.delegates) else ""
-
-
-def _fallbacks(plan: MethodPlan) -> Mapping[str, Sequence[Entry]]:
-    """Return the nodes that portable kernels compute, by op without its overload."""
-    entries: dict[str, list[Entry]] = {}
-    for entry in plan.ledger:
-        if entry.falls_back:
-            entries.setdefault(entry.op.rpartition(".")[0], []).append(entry)
-    return entries
-
-
-def _op(kernel: str) -> str:
-    """Return the op of a kernel without its overload: `aten.add` for `aten::add.out`."""
-    return kernel.partition(".")[0].replace("::", ".")

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import frozen
 
 from etdev.errors import RunError
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
 from etdev.runtime.child import LIMIT_S, Outcome
-from etdev.runtime.inputs import check_inputs, laid_out, method_of
+from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.kernels import load_kernels
 from etdev.runtime.runners import PYTHON, Runner
-from etdev.runtime.worker import Program
+from etdev.runtime.worker import CallResult, Program
 
 NO_TRACE = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
-
-
-@frozen(eq=False)
-class Run:
-    """Outputs of the first call of a method, flat, and the wall time of each timed call."""
-
-    outputs: tuple[Any, ...]
-    latency_ms: tuple[float, ...]
-
-    @property
-    def median_ms(self) -> float:
-        """Median latency in milliseconds."""
-        return statistics.median(self.latency_ms)
 
 
 def run(  # noqa: PLR0913 (public, and called with keywords)
@@ -43,12 +28,12 @@ def run(  # noqa: PLR0913 (public, and called with keywords)
     repeat: int = 1,
     data: Path | None = None,
     runner: Runner = PYTHON,
-) -> Run:
-    """Execute a method once to warm up, then `repeat` times with a clock."""
-    facts, program = _checked(path, inputs, method, data)
-    outcome = runner.call(program, [(method, laid_out(facts, inputs))], repeat, LIMIT_S)
-    call = _value(outcome, path, facts)
-    return Run(tuple(call.outputs), tuple(call.latency_ms))
+) -> CallResult:
+    """Execute a method once, for its outputs and to warm up, then `repeat` times with a clock."""
+    facts, program, given = _checked(path, inputs, method, data)
+    outcome = runner.call(program, [(method, given)], repeat, LIMIT_S)
+    result: CallResult = _value(outcome, path, facts)
+    return result
 
 
 def trace(  # noqa: PLR0913 (the arguments of `run`)
@@ -60,8 +45,8 @@ def trace(  # noqa: PLR0913 (the arguments of `run`)
     runner: Runner = PYTHON,
 ) -> bytes:
     """Execute a method as `run` does, with ExecuTorch's event tracer, and return the ETDump."""
-    facts, program = _checked(path, inputs, method, data)
-    outcome = runner.trace(program, method, laid_out(facts, inputs), repeat + 1)
+    facts, program, given = _checked(path, inputs, method, data)
+    outcome = runner.trace(program, method, given, repeat + 1)
     dump: bytes = _value(outcome, path, facts)
     if not dump:
         raise RunError(str(path), "the runtime writes no trace", NO_TRACE)
@@ -78,25 +63,10 @@ def refusal(
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
     """Call a method of a program in memory once and return its outputs."""
     facts = {known.name: known for known in methods_in(program)}[method]
-    outcome = run_method(program, facts, [inputs])
+    outcome = run_series(program, [(facts, inputs)])
     if outcome.failure is not None:
         raise RunError(f"method {method!r}", outcome.failure, "see etdev check")
     return list(outcome.values[0].outputs)
-
-
-def run_method(  # noqa: PLR0913 (the arguments of `run_series`)
-    source: Path | bytes,
-    facts: MethodArtifact,
-    calls: Sequence[Sequence[Any]],
-    data: Path | None = None,
-    limit_s: float = LIMIT_S,
-    runner: Runner = PYTHON,
-) -> Outcome:
-    """Load a method and call it with each of some inputs; its state is carried from call to call.
-
-    The values of the outcome are a CallResult for each call that finished.
-    """
-    return run_series(source, [(facts, call) for call in calls], data, limit_s, runner)
 
 
 def run_series(
@@ -106,20 +76,23 @@ def run_series(
     limit_s: float = LIMIT_S,
     runner: Runner = PYTHON,
 ) -> Outcome:
-    """Load the methods of one program and call them in turn, as `run_method` does with one."""
+    """Load the methods of one program and call them in turn; states are carried from call to call.
+
+    The values of the outcome are a CallResult for each call that finished.
+    """
     program = _program(source, [facts for facts, _ in calls], data)
-    inputs = [(facts.name, laid_out(facts, call)) for facts, call in calls]
-    return runner.call(program, inputs, 0, limit_s)
+    made = [(facts.name, prepared(facts, inputs)) for facts, inputs in calls]
+    return runner.call(program, made, 0, limit_s)
 
 
 def _checked(
     path: str | Path, inputs: Sequence[Any], method: str, data: Path | None
-) -> tuple[MethodArtifact, Program]:
-    """Return a method and its program, if the inputs fit it."""
+) -> tuple[MethodArtifact, Program, list[Any]]:
+    """Return a method, its program, and the inputs as the runtime reads them."""
     artifact = read(path)
     facts = method_of(artifact, method)
-    check_inputs(facts, inputs)
-    return facts, _program(Path(path), [facts], data or ptd.find(artifact, Path(path)))
+    given = prepared(facts, inputs)
+    return facts, _program(Path(path), [facts], data or ptd.find(artifact, Path(path))), given
 
 
 def _program(source: Path | bytes, methods: Sequence[MethodArtifact], data: Path | None) -> Program:

@@ -154,14 +154,12 @@ def _edges(dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 def _resolved(fake: Any, sizes: dict[Any, int]) -> Any:
-    """Return the shape of a fake tensor, or a symbolic number, with a value for every symbol."""
+    """Return the shape of a fake tensor, or an integer, with a value for every symbol."""
     if isinstance(fake, Tensor):
-        return tuple(_number(size, sizes) for size in fake.shape)
-    return _number(fake, sizes) if isinstance(fake, torch.SymInt) else None
-
-
-def _number(size: Any, sizes: dict[Any, int]) -> int:
-    return int(size.node.expr.subs(sizes)) if isinstance(size, torch.SymInt) else int(size)
+        return tuple(_resolved(size, sizes) for size in fake.shape)
+    if isinstance(fake, torch.SymInt):
+        return int(fake.node.expr.subs(sizes))
+    return fake if isinstance(fake, int) else None
 
 
 def _ordered(fresh: Tensor, example: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 import torch
 from attrs import define, field, frozen
-from torch.fx import Node
 
 from etdev.edge.reference import Reference, called, duplicate
 from etdev.edge.simplify.folding import is_random as draws
@@ -17,7 +17,6 @@ from etdev.errors import VerifyError
 from etdev.graph.nodes import graph_modules
 from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.samples import Samples
-from etdev.upstream.operators import overload_of, schema_of
 
 
 @frozen(eq=False)
@@ -51,16 +50,10 @@ class Session:
         self._module = self.reference.module()
 
     @property
-    def tells(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Return True if a call returns a finite value or text, which a wrong program may not."""
         values = [value for call in self.calls for value in call.outputs]
-        tensors = [torch.as_tensor(value) for value in values if not isinstance(value, str)]
-        floats = [t for t in tensors if t.is_floating_point() or t.is_complex()]
-        return (
-            len(tensors) < len(values)
-            or any(bool(tensor.isfinite().any()) for tensor in floats)
-            or any(tensor.numel() for tensor in tensors if not tensor.is_floating_point())
-        )
+        return any(isinstance(v, str) or bool(torch.as_tensor(v).isfinite().any()) for v in values)
 
     def call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> None:
         """Call the method with the first inputs that eager PyTorch takes, if it takes any.
@@ -122,39 +115,24 @@ def session_of(
 def interleaved(sessions: Mapping[str, Session]) -> list[tuple[str, Call]]:
     """Return the calls of all methods in a random order that keeps each method's own.
 
-    Calls at edge values come last.
+    Calls at edge values, which each session made last, come last.
     """
-    calls = {name: [c for c in s.calls if not c.edge] for name, s in sessions.items()}
-    turns = [name for name, own in calls.items() for _ in own]
-    random.Random(0).shuffle(turns)
-    left = {name: iter(own) for name, own in calls.items()}
-    mixed = [(name, next(left[name])) for name in turns]
-    return mixed + [
-        (name, c) for name, session in sessions.items() for c in session.calls if c.edge
-    ]
+    order = [name for name, own in sessions.items() for call in own.calls if not call.edge]
+    random.Random(0).shuffle(order)
+    left = {name: iter(session.calls) for name, session in sessions.items()}
+    mixed = [(name, next(left[name])) for name in order]
+    return mixed + [(name, call) for name, rest in left.items() for call in rest]
 
 
 def is_random(reference: Reference) -> bool:
     """Return True if two calls differ that are equal but for the seed of random numbers."""
     graphs = [module.graph for module in graph_modules(reference.program.graph_module)]
-    if not any(draws(node) and not _keeps_all(node) for graph in graphs for node in graph.nodes):
+    if not any(draws(node) for graph in graphs for node in graph.nodes):
         return False
     leaves, _ = reference.example()
     results = []
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), suppress(Exception):
         for seed in range(2):
             torch.manual_seed(seed)
-            try:
-                results.append(reference.call(leaves)[0])
-            except Exception:
-                return False
-    first, second = results
-    return mismatch(first, second, Tolerance(1e-9)) is not None
-
-
-def _keeps_all(node: Node) -> bool:
-    """Return True if an op draws for dropout alone, outside of training or with probability 0."""
-    op = overload_of(node.target)
-    names = [argument.name for argument in schema_of(op).arguments] if op else []
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return given.get("train") is False or ("dropout_p" in names and not given.get("dropout_p"))
+            results.append(reference.call(leaves)[0])
+    return len(results) == 2 and bool(mismatch(results[0], results[1], Tolerance(1e-9)))

@@ -20,8 +20,8 @@ from etdev.runtime.bisect import bisection
 from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance, mismatch, steps_of, tolerance_of
 from etdev.runtime.decision import Decision
-from etdev.runtime.inputs import check_inputs, method_of
-from etdev.runtime.run import run_method, run_series
+from etdev.runtime.inputs import method_of, prepared
+from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.runtime.sessions import Call, Session, interleaved, is_random, session_of
 from etdev.schema.stages import Listener
@@ -75,12 +75,6 @@ class _Method:
     session: Session
     tolerance: Tolerance
     steps: Sequence[float]
-
-    def inputs(self, call: Call) -> list[Any]:
-        """Return inputs as the .pte takes them: it need not have an input for one that is None."""
-        if len(call.inputs) == len(self.facts.inputs):
-            return list(call.inputs)
-        return [value for value in call.inputs if value is not None]
 
     def problem(self, outcome: Outcome, step: int, call: Call) -> str | None:
         """Return how a call departs from eager PyTorch."""
@@ -144,11 +138,10 @@ class Verifier:
             program = reference.program
             outputs = [name for name in program.graph_signature.user_outputs if name is not None]
             steps = steps_of(program, outputs) if self.tolerance is None else []
-            if not session.tells:
+            if not session.is_conclusive:
                 unverified.append(f"method {name!r}: it returns no finite value")
                 continue
             method = _Method(facts, session, self._tolerance(facts, program), steps)
-            check_inputs(facts, method.inputs(session.calls[0]))
             session.try_edges(self.edges)
             methods[name] = method
         unverified += (
@@ -174,7 +167,7 @@ class Verifier:
         left = interleaved({name: method.session for name, method in methods.items()})
         while left:
             self._say(", ".join(methods), f"{len(left)} calls")
-            series = [(methods[name].facts, methods[name].inputs(call)) for name, call in left]
+            series = [(methods[name].facts, call.inputs) for name, call in left]
             outcome = run_series(self.path, series, data, runner=runner)
             for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
                 problem = methods[name].problem(outcome, step, call)
@@ -207,8 +200,8 @@ class Verifier:
     def _right_alone(
         self, method: _Method, calls: Sequence[Call], data: Path | None, runner: Runner
     ) -> bool:
-        inputs = [method.inputs(call) for call in calls]
-        outcome = run_method(self.path, method.facts, inputs, data, runner=runner)
+        series = [(method.facts, call.inputs) for call in calls]
+        outcome = run_series(self.path, series, data, runner=runner)
         return not any(method.problem(outcome, step, call) for step, call in enumerate(calls))
 
     def _cause(self, method: _Method, calls: Sequence[Call], failed: bool, runner: Runner) -> str:
@@ -218,7 +211,7 @@ class Verifier:
         name = method.facts.name
         self._say(name, "search for the cause")
         try:
-            series = [evolve(call, inputs=method.inputs(call)) for call in calls]
+            series = [evolve(call, inputs=prepared(method.facts, call.inputs)) for call in calls]
             found = bisection(self.path, self.decided, name, series, runner)
             cause = found.culprit(method.tolerance, failed)
         except Exception as error:

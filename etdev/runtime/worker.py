@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,11 @@ class CallResult:
     outputs: Sequence[Any]
     inputs: Sequence[Any]
     latency_ms: Sequence[float]
+
+    @property
+    def median_ms(self) -> float:
+        """Median latency in milliseconds."""
+        return statistics.median(self.latency_ms)
 
 
 def load_method(program: Program, method: str) -> Iterator[None]:

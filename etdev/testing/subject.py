@@ -25,7 +25,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object
 from etdev.runtime.compare import Tolerance, flat, mismatch
 from etdev.runtime.inputs import method_of
-from etdev.runtime.run import run_method
+from etdev.runtime.run import run_series
 from etdev.schema.plan import MethodPlan
 from etdev.testing import global_settings, programs
 from etdev.testing.fakes import FAKE
@@ -226,6 +226,7 @@ def _in_the_runtime(lowered: Lowered, calls: Calls) -> Sequence[Sequence[Any]]:
     with scratch() as folder:
         path = lowered.save(Path(folder) / "net.pte")
         data = next(Path(folder).glob("*.ptd"), None)
-        outcome = run_method(path, method_of(read(path), "forward"), calls, data, _LIMIT_S)
+        facts = method_of(read(path), "forward")
+        outcome = run_series(path, [(facts, inputs) for inputs in calls], data, _LIMIT_S)
     assert outcome.failure is None, f"step {len(outcome.values) + 1}: {outcome.failure}"
     return [call.outputs for call in outcome.values]

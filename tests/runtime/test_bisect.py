@@ -89,7 +89,7 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
 
 def test_parts_that_fail_by_themselves_are_blamed_only_for_a_failure(mlp, monkeypatch):
     fails = Outcome([], "the runtime failed with set_inputs")
-    monkeypatch.setattr("etdev.runtime.bisect.run_method", lambda *_, **__: fails)
+    monkeypatch.setattr("etdev.runtime.bisect.run_series", lambda *_, **__: fails)
     found = bisection(mlp.path, mlp.decision, "forward", [call(mlp.inputs)])
     assert found.culprit(Tolerance(1e-4)) is None
     assert len(found.skipped) == 3
@@ -117,7 +117,7 @@ def test_a_program_of_other_plugins_is_not_bisected(mlp):
     with pytest.raises(RunError) as caught:
         bisection(mlp.path, other, "forward", [call(mlp.inputs)])
     assert str(caught.value) == (
-        f"{mlp.path}: is not what this model and these plugins give: method forward, delegate 0: "
+        f"{mlp.path}: does not match this model and these plugins: method forward, delegate 0: "
         "planned none, found XnnpackBackend on cpu; give the --plugin, --device, --pin it was "
         "lowered with"
     )

@@ -91,7 +91,7 @@ class Measurer:
     ) -> None:
         """Measure each record once, in a process of its own; every other round in reversed order.
 
-        The session is the purpose of the rounds. The round ends as soon as there is enough.
+        The session names what these rounds are for. The round ends early once `enough` is true.
         """
         name = self.session_of(records, session)
         turn = list({record.build.digest: record for record in records}.values())
@@ -152,7 +152,7 @@ class Measurer:
             policy = evolve(policy, timeout_s=min(policy.timeout_s, limit))
         request = Request(
             program=build.path,
-            inputs=case.inputs(len(build.methods[case.method].inputs)),
+            inputs=tuple(tuple(call.inputs) for call in case.calls),
             data=build.data,
             method=case.method,
             outputs=outputs,

@@ -14,7 +14,7 @@ from attrs import asdict, evolve
 
 from etdev.errors import RunError
 from etdev.pte.read import read
-from etdev.runtime.inputs import check_inputs, laid_out, method_of
+from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.kernels import kernel_modules
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.exchange import Failure, Request, Result, Runner
@@ -58,14 +58,8 @@ class Target:
 
     def _order(self, request: Request) -> dict[str, Any]:
         method = method_of(read(request.program), request.method)
-        sets = []
-        for inputs in request.inputs:
-            check_inputs(method, inputs)
-            # Copies, so that a view of a larger tensor is sent without the rest of that tensor.
-            laid = laid_out(method, inputs)
-            sets.append([v.detach().clone() if isinstance(v, torch.Tensor) else v for v in laid])
         file = io.BytesIO()
-        torch.save(sets, file)
+        torch.save([prepared(method, inputs) for inputs in request.inputs], file)
         names = self._names(file.getvalue(), request.program, *request.data)
         return {
             **asdict(request, recurse=False),
