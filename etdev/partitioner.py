@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.backends import check_compiler
 from etdev.delegate.split import Split
-from etdev.errors import EtdevWarning, LoweringError, PluginError
+from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.lowering.completion import completed
@@ -63,7 +63,8 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
         devices: Devices per plugin.
         pins: Pins of nodes.
         limits: Limits per plugin.
-        budget: The budget for portable kernels.
+        budget: The budget for portable kernels; `runtime_bytes` is refused, because ExecuTorch
+            emits the program.
         strict: Refuse what would only be warned of.
 
     Example:
@@ -72,8 +73,11 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     if not hasattr(Partitioner, "transform_for_pre_decomposition"):
         what = "this ExecuTorch doesn't ask a partitioner to change the program first"
         raise LoweringError("partitioner", what, "install executorch>=1.5, or use etdev.Lowerer")
-    options = Options(registry, devices, pins, limits, budget, strict)
-    return ComposedPartitioner(compose(plugins, options), method)
+    composition = compose(plugins, Options(registry, devices, pins, limits, budget, strict))
+    if composition.rules.budget and composition.rules.budget.runtime_bytes:
+        what = "runtime_bytes can't be checked by a partitioner"
+        raise BudgetError("budget", what, "leave it out, or use etdev.Lowerer")
+    return ComposedPartitioner(composition, method)
 
 
 class ComposedPartitioner(Partitioner):  # type: ignore[misc]

@@ -90,13 +90,10 @@ def read_plan(file: Path) -> Plan:
 
 
 def _plan(what: str, **lowering: Any) -> Plan:
-    # The JSON of a plan needs no torch.
-    if what.endswith(".json"):
+    # The plan of a file needs no torch.
+    if what.endswith((".json", ".pte")):
         return read_plan(Path(what))
     with working() as say:
-        if what.endswith(".pte"):
-            say("read", what)
-            return read_plan(Path(what))
         from etdev.cli import sources
 
         return lowerers.lowerer(say, **lowering).plan(sources.methods(what, say))

@@ -8,7 +8,7 @@ import click
 
 from etdev.cli import options, results, tables, viewing
 from etdev.cli.group import Command
-from etdev.cli.progress import working
+from etdev.cli.progress import quieted
 
 
 @click.command("inspect", cls=Command)
@@ -31,8 +31,8 @@ def command(program: Path) -> None:
     Exit codes: 0 for success, 1 if the file can't be read, 2 for wrong usage.
     """
     viewing.check()
-    with working() as say:
-        say("read", str(program))
+    # Not `working`, since nothing here needs PyTorch.
+    with quieted():
         from etdev.pte.read import read
 
         artifact = read(program)

@@ -80,10 +80,10 @@ class Compilation:
                 if not compiler.failures:
                     break
                 decision = self._again(decision, compiler.failures, barred)
-        strict = self.composition.rules.strict
-        weights = Weights(decision.programs)
-        outcomes, plugins = tuple(compiler.outcomes), self.composition.plugins
-        return Lowered(decision, strict, outcomes, weights, plugins, build)
+        rules, plugins = self.composition.rules, self.composition.plugins
+        weights, outcomes = Weights(decision.programs), tuple(compiler.outcomes)
+        strict, budget = rules.strict, rules.budget
+        return Lowered(decision, strict, budget, outcomes, weights, plugins, build)
 
     def _splits(self, decision: Decision) -> dict[str, Split]:
         plan = decision.plan

@@ -23,7 +23,9 @@ from etdev.registry.plugin import Plugin
 from etdev.runtime.child import CHILD
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
+from etdev.runtime.libraries import check_libraries
 from etdev.runtime.verify import STEPS, Verification, Verifier
+from etdev.schema.limits import Budget
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
@@ -37,6 +39,7 @@ class Lowered:
     Args:
         decision: The plan, and the programs that it is for.
         strict: Refuse a program for which this machine's runtime has no kernel.
+        budget: Refuse a program that needs more bytes of libraries.
         outcomes: How each partition was compiled.
         weights: The weights that the .pte takes from the model itself.
         plugins: Asked how their backends round, when the .pte is verified.
@@ -44,6 +47,7 @@ class Lowered:
 
     decision: Decision = field(repr=False)
     strict: bool
+    budget: Budget | None = field(repr=False)
     outcomes: tuple[Outcome, ...] = field(repr=False)
     weights: Weights = field(repr=False)
     plugins: tuple[Plugin, ...] = field(repr=False)
@@ -94,6 +98,7 @@ class Lowered:
             LoweringError: ExecuTorch refused it, or the model's weights were changed meanwhile.
             DeviceError: The config doesn't fit the devices of the plan.
             AuditError: The result differs from the plan.
+            BudgetError: It needs more bytes of libraries than the budget allows.
         """
         return self._emit(config, with_ledger, with_record=True).program
 
@@ -217,7 +222,8 @@ class Lowered:
             with guarded("to_executorch"):
                 manager = self._manager(with_ledger, with_record)
                 emitted = emit(manager, self.plan, config, self.decision.quirks)
-            warn_of_missing(
-                methods_of(emitted.program.executorch_program), self.decision, self.strict
-            )
+            methods = methods_of(emitted.program.executorch_program)
+            warn_of_missing(methods, self.decision, self.strict)
+            if self.budget:
+                check_libraries(methods, self.budget)
         return emitted

@@ -105,11 +105,11 @@ def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
         for entry in plan.ledger
         if entry.falls_back and not any(fnmatchcase(entry.op, op) for op in budget.fallback_ops)
     ]
-    if len(over) > budget.max_fallback_nodes:
+    if len(over) > budget.fallback_limit:
         free = f" beside {', '.join(budget.fallback_ops)}" if budget.fallback_ops else ""
         raise BudgetError(
             "budget",
-            f"{budget.max_fallback_nodes} nodes may be left to portable kernels{free}, "
+            f"{budget.fallback_limit} nodes may be left to portable kernels{free}, "
             f"not {len(over)}: {_listed(over)}",
             "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
         )

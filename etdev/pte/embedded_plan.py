@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-
-from executorch.exir import EdgeProgramManager
+from typing import TYPE_CHECKING
 
 from etdev.errors import ArtifactError, first_line
 from etdev.pte.artifact import LEDGER
 from etdev.pte.opening import opened, program_of
 from etdev.schema.plan import Plan
-from etdev.upstream.emission import add_named_data
+
+if TYPE_CHECKING:
+    from executorch.exir import EdgeProgramManager
 
 # A plan of half a million nodes has fewer.
 _MOST_BYTES = 1 << 28
@@ -19,6 +20,8 @@ _MOST_BYTES = 1 << 28
 
 def embed(manager: EdgeProgramManager, plan: Plan) -> None:
     """Add the plan to a program, unless it is too large to be read again."""
+    from etdev.upstream.emission import add_named_data
+
     text = plan.to_json(indent=None).encode()
     if len(text) > _MOST_BYTES:
         what = f"would be {len(text)} bytes, more than {_MOST_BYTES}"

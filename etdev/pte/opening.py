@@ -6,17 +6,24 @@ ExecuTorch trusts its files. A small file that would unpack to a large one is re
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from attrs import frozen
+
 from etdev.errors import ArtifactError, EtdevError, first_line
-from etdev.pte.flatbuffer import PROGRAM, measure, schema
+from etdev.pte.flatbuffer import PROGRAM, schema, unpack
 
 _Read = TypeVar("_Read")
 _IDENTIFIER = slice(4, 8)
 _CURE = "give a .pte that ExecuTorch wrote"
+# ExecuTorch's header, behind the first 8 bytes: its magic and length, the size of the program, and
+# where the segments begin.
+_HEADER = struct.Struct("<4sIQQ")
 # Names that one piece of data may have, on average.
 _SHARED = 64
 
@@ -50,70 +57,114 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
         ) from error
 
 
+@frozen
+class Opened:
+    """A program as its file holds it: ExecuTorch's schema object, and the segments behind it.
+
+    Args:
+        program: The schema object, of which the segments are not a part.
+        packed: The bytes that it was unpacked from.
+        segments: The bytes of each segment.
+    """
+
+    program: Any
+    packed: memoryview
+    segments: tuple[memoryview, ...]
+
+    def constants(self, place: Any) -> list[memoryview]:
+        """Return the bytes of each constant in a segment, with the padding behind it."""
+        if not (place and place.offsets and self.segments):
+            return []
+        data = self.segments[place.segment_index]
+        return [data[start:end] for start, end in pairwise((*place.offsets, len(data)))]
+
+    def named(self) -> dict[str, tuple[int, memoryview]]:
+        """Return segment number and bytes of all named data, by key."""
+        numbers = {entry.key: entry.segment_index for entry in self.program.named_data}
+        return {key: (number, self.segments[number]) for key, number in numbers.items()}
+
+    def payload(self, delegate: Any) -> memoryview:
+        """Return the bytes of a delegate."""
+        index = delegate.processed.index
+        inline = delegate.processed.location.name == "INLINE"
+        data = self.program.backend_delegate_data
+        return memoryview(data[index].data) if inline else self.segments[index]
+
+
 def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]]:
     """Return ExecuTorch's schema object, and segment number and bytes of all named data, by key.
 
-    ExecuTorch's own `deserialize_pte_binary` copies the weights three times.
+    The schema object holds constants and delegates, as before it was written. ExecuTorch's own
+    `deserialize_pte_binary` copies the weights three times, and imports torch.
     """
-    from etdev.upstream.emission import replace_segments
-
-    program, segments = _unpacked(data)
-    if segments is None:
-        return program, {}
-    named = {}
-    for key, (number, _) in _named(program).items():
-        place = program.segments[number]
-        named[key] = number, segments[place.offset : place.offset + place.size]
-    # ExecuTorch would need a copy of the named data.
-    program.named_data = []
-    return replace_segments(program, segments).program, named
+    found = unpacked(data)
+    program, named = found.program, found.named()
+    constants = [
+        SimpleNamespace(storage=part) for part in found.constants(program.constant_segment)
+    ]
+    program.constant_buffer = constants or program.constant_buffer
+    delegates = [delegate for plan in program.execution_plan for delegate in plan.delegates]
+    program.backend_delegate_data = [
+        SimpleNamespace(data=found.payload(delegate)) for delegate in delegates
+    ]
+    # Each has an entry of its own, also those that share a segment.
+    for index, delegate in enumerate(delegates):
+        delegate.processed.index = index
+    return program, named
 
 
 def restored(data: memoryview) -> Any:
     """Unpack a file into ExecuTorch's PTEFile, with copies of all data."""
-    from etdev.upstream.emission import PTEFile, replace_segments
+    from etdev.upstream.emission import PTEFile, replace_segments, without_segments
 
-    program, segments = _unpacked(data)
-    if segments is None:
+    found = unpacked(data)
+    program = without_segments(bytes(found.packed))
+    if not found.segments:
         return PTEFile(program=program, mutable_data=None, named_data=None)
-    return replace_segments(program, bytes(segments))
+    return replace_segments(program, bytes(data[_header_of(data)[1] :]))
 
 
-def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:
-    """Unpack a program without its segments; return it, and their bytes or None.
+def unpacked(data: memoryview) -> Opened:
+    """Unpack a program and find its segments.
 
     Raises:
         ValueError: It would unpack to more than its size allows, or its segments overlap.
     """
-    from etdev.upstream.emission import header_of, without_segments
+    size, start = _header_of(data)
+    packed = data[: size or len(data)]
+    program = unpack(packed, schema(*PROGRAM))
+    if not start:
+        return Opened(program, packed, ())
+    _check_segments(program, len(data) - start)
+    segments = tuple(
+        data[start + segment.offset : start + segment.offset + segment.size]
+        for segment in program.segments
+    )
+    for segment, found in zip(program.segments, segments, strict=True):
+        if len(found) < segment.size:
+            raise ValueError("a segment runs past the end")
+    return Opened(program, packed, segments)
 
-    header = header_of(data)
-    packed = bytes(data[: header.program_size] if header else data)
-    measure(packed, schema(*PROGRAM))
-    program = without_segments(packed)
-    if not (header and header.segment_base_offset):
-        return program, None
-    segments = data[header.segment_base_offset :]
-    _check_segments(program, len(segments))
-    return program, segments
+
+def _header_of(data: memoryview) -> tuple[int, int]:
+    """Return the size of the program and the start of the segments; zeros without a header."""
+    if len(data) < 8 + _HEADER.size:
+        return 0, 0
+    magic, length, size, start = _HEADER.unpack_from(data, 8)
+    return (size, start) if magic == b"eh00" and length >= _HEADER.size else (0, 0)
 
 
 def _check_segments(program: Any, size: int) -> None:
     """Reject segments that overlap, since they would be copied several times."""
     if sum(segment.size for segment in program.segments) > size:
         raise ValueError("its segments overlap")
-    for constants in (program.constant_segment, *(program.mutable_data_segments or ())):
+    for constants in (program.constant_segment, *program.mutable_data_segments):
         offsets: Sequence[int] = constants.offsets if constants else ()
         if any(after < before for before, after in pairwise(offsets)):
             raise ValueError("its constants overlap")
-    if sum(count for _, count in _named(program).values()) > _SHARED * size:
+    named = {entry.key: entry.segment_index for entry in program.named_data}
+    if sum(program.segments[number].size for number in named.values()) > _SHARED * size:
         raise ValueError("its named data has too many names")
-
-
-def _named(program: Any) -> dict[str, tuple[int, int]]:
-    """Return the segment and size of all named data, by key."""
-    named = {entry.key: entry.segment_index for entry in program.named_data or ()}
-    return {key: (number, program.segments[number].size) for key, number in named.items()}
 
 
 def _mapped(file: Path) -> memoryview:

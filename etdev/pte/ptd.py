@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etdev.errors import ArtifactError, first_line
 from etdev.pte.artifact import Artifact
-from etdev.pte.flatbuffer import DATA, schema, texts
+from etdev.pte.flatbuffer import DATA, schema, unpack
 
 # The offset and identifier of the flatbuffer, then ExecuTorch's header: its magic and length, where
 # the flatbuffer ends.
@@ -34,7 +34,7 @@ def keys_of(path: Path) -> frozenset[str]:
                 raise ValueError("it is not a .ptd")
             # The constants behind it are left where they are.
             packed = head + opened.read(max(min(offset + length, size) - len(head), 0))
-        return frozenset(texts(packed, schema(*DATA), "named_data", "key"))
+        return frozenset(entry.key for entry in unpack(packed, schema(*DATA)).named_data)
     except (OSError, ValueError, struct.error) as error:
         raise ArtifactError(
             str(path), f"can't be read ({first_line(error)})", "give a .ptd that ExecuTorch wrote"

@@ -1,4 +1,4 @@
-"""Limits on a plugin's partitions, and the budget of nodes that may fall back."""
+"""Limits on a plugin's partitions, and the budget of a whole program."""
 
 from __future__ import annotations
 
@@ -70,17 +70,30 @@ def limits(value: object) -> dict[str, Limits]:
 
 @frozen
 class Budget:
-    """The number of nodes that may fall back to portable kernels, pinned nodes included.
+    """Limits of a whole program.
 
     Args:
-        max_fallback_nodes: Most nodes in the whole program, apart from those of `fallback_ops`.
+        max_fallback_nodes: Most nodes on portable kernels, pinned nodes included, apart from those
+            of `fallback_ops`. If left out it is 0, or without limit where `runtime_bytes` is given.
         fallback_ops: Globs of op names whose nodes may fall back in any number.
+        runtime_bytes: Most bytes of the installed ExecuTorch's libraries that a C++ program needs
+            for the `.pte`, as `etdev size` lists them. Checked before a `.pte` is written.
     """
 
-    max_fallback_nodes: int = field(default=0, validator=[instance_of(int), ge(0)])
+    max_fallback_nodes: int | None = field(
+        default=None, validator=optional([instance_of(int), ge(0)])
+    )
     fallback_ops: tuple[str, ...] = field(
         default=(), converter=frozen_tuple, validator=deep_iterable(instance_of(str))
     )
+    runtime_bytes: int | None = field(default=None, validator=_COUNT)
+
+    @property
+    def fallback_limit(self) -> float:
+        """The most nodes on portable kernels, infinite without a limit."""
+        if self.max_fallback_nodes is not None:
+            return self.max_fallback_nodes
+        return math.inf if self.runtime_bytes and not self.fallback_ops else 0
 
 
 def budget(value: object) -> Budget:

@@ -8,13 +8,12 @@ from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
 from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
 from executorch.exir._serialize._program import PTEFile
 from executorch.exir._serialize._program import _flatbuffer_to_program as without_segments
-from executorch.exir._serialize._program import _get_extended_header as header_of
 from executorch.exir._serialize._program import _restore_segments as replace_segments
 from executorch.exir._serialize.data_serializer import DataEntry
 
 __all__ = ["DataEntry", "NamedDataStoreOutput", "PTEFile"]
-# Readers of a .pte: its header, its schema object, and that with the data of its segments.
-__all__ += ["header_of", "replace_segments", "without_segments"]
+# Readers of a .pte: its schema object, and that with the data of its segments.
+__all__ += ["replace_segments", "without_segments"]
 
 # What a backend says of its delegate for ExecuTorch's developer tools: an attribute of its result,
 # and a key of the delegate's `meta`.

@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
-    # Issue 33: the hook `runner_for`, and --runner.
-    "(root)": (1_303, 1_300),
+    # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
+    "(root)": (1_307, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     "cli": (1_990, 1_900),
     "delegate": (2_900, 2_900),
@@ -21,15 +21,16 @@ BUDGETS = {
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
     "planner": (1_414, 1_400),
     "portable": (3_200, 3_200),
-    "pte": (1_500, 1_500),
+    # Issue 33: a .pte is unpacked without torch.
+    "pte": (1_605, 1_500),
     "quirks": (2_365, 2_300),
     "registry": (1_915, 1_900),
-    # Issue 33: runners.
-    "runtime": (2_142, 1_900),
+    # Issue 33: runners; the libraries that a .pte needs.
+    "runtime": (2_285, 1_900),
     "scaffold": (170, 200),
     # Issue 32: caveats of claims, errors of wrong values, differences of other fields.
-    # Issue 34: the same.
-    "schema": (2_352, 2_300),
+    # Issue 34: the same. Issue 33: `runtime_bytes` in a budget.
+    "schema": (2_365, 2_300),
     "testing": (1_555, 1_500),
     "upstream": (380, 400),
 }
