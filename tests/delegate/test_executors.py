@@ -103,10 +103,17 @@ def test_jobs_share_the_work_and_compile_the_same_bytes(ready, moody):
     plugin = moody()
     there = Lowerer([plugin], jobs=2).lower(Net(), (X,))
     assert {outcome.why for outcome in there.outcomes} == {""}
-    assert plugin.ops() == [ADD, MUL, SUB]
+    # This process may compile again what the other one has not finished.
+    assert set(plugin.ops()) == {ADD, MUL, SUB}
     assert len({process for process, _ in plugin.calls()}) == 2
     here = Lowerer([moody()]).lower(Net(), (X,))
     assert there.to_executorch().buffer == here.to_executorch().buffer
+
+
+def test_what_a_slow_worker_has_is_taken_back(ready, moody):
+    plugin = moody(dawdles=5)
+    Lowerer([plugin], jobs=2).lower(Net(), (X,))
+    assert {op for process, op in plugin.calls() if process == os.getpid()} == {ADD, MUL, SUB}
 
 
 @pytest.mark.suite

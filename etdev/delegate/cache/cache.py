@@ -19,7 +19,7 @@ from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
-from etdev.delegate.cache.key import about, name_of
+from etdev.delegate.cache.key import name_of
 from etdev.delegate.cache.packing import packed, unpacked
 from etdev.delegate.cache.remote import Remote
 from etdev.delegate.compiler_calls import Call, Task
@@ -132,7 +132,7 @@ class Memory:
 
     def entry(self, task: Task, results: Sequence[PreprocessResult]) -> Entry:
         """Return the entry of a task with a key, or raise Uncacheable."""
-        return packed(results, task.key, about(task.call), self.weights)
+        return packed(results, task.key, self.weights)
 
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
         """Keep the results of a task; return the task, with the reason if that is not possible."""
@@ -152,7 +152,7 @@ class Memory:
     def compiler_cache(self, task: Task) -> Iterator[None]:
         """Let the compiler of a task use the cache for its own data."""
         usable = self.cache if self.enabled and task.place else None
-        with standing(CompilerCache(usable, task.call, task.place) if usable else None):
+        with standing(CompilerCache(usable, task.place) if usable else None):
             yield
 
     def close(self) -> None:
@@ -166,7 +166,6 @@ class CompilerCache:
     """The data that a compiler keeps in the cache for itself, shared by calls of the same place."""
 
     cache: Cache
-    call: Call
     place: str
 
     def load(self, name: bytes) -> bytes | None:
@@ -176,8 +175,7 @@ class CompilerCache:
 
     def store(self, name: bytes, data: bytes) -> None:
         """Keep data under a name."""
-        about = {"plugin": self.call.plugin.name, "backend": self.call.backend.__qualname__}
-        self.cache.store(Entry(self._key(name), {**about, "device": "", "nodes": ""}, None, [data]))
+        self.cache.store(Entry(self._key(name), None, [data]))
 
     def _key(self, name: bytes) -> str:
         return str(blake3(f"kept in {self.place} ".encode() + name).hexdigest())

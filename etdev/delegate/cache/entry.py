@@ -2,7 +2,7 @@
 
 magic, which has the version of the format
 length of the head, 8 bytes, little-endian
-head, JSON: the key, a description, the content, the lengths of the blobs
+head, JSON: the key, the content, the lengths of the blobs
 the blobs
 BLAKE3 of all bytes before, 32 bytes
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import asdict, field, frozen
@@ -20,7 +20,7 @@ from cattrs import Converter
 
 from etdev.errors import CacheError
 
-MAGIC = b"etdev entry 2\n"
+MAGIC = b"etdev entry 3\n"
 _HEAD = len(MAGIC) + 8
 _CHECKSUM_BYTES = 32
 _CURE = "the next lowering replaces it"
@@ -37,19 +37,17 @@ class Entry:
 
     Args:
         key: Its key.
-        about: For people: plugin, backend, device, number of nodes.
         content: What the blobs mean, as JSON.
         blobs: Byte strings that `content` refers to by their numbers.
     """
 
     key: str
-    about: Mapping[str, str]
     content: Any
     blobs: Sequence[bytes | memoryview] = field(repr=False)
 
     def to_bytes(self) -> bytes:
         """Return the entry as bytes, which are the same for the same entry."""
-        head = _Head(self.key, dict(self.about), self.content, [len(blob) for blob in self.blobs])
+        head = _Head(self.key, self.content, [len(blob) for blob in self.blobs])
         text = json.dumps(asdict(head), separators=(",", ":")).encode()
         parts = [MAGIC, len(text).to_bytes(8, "little"), text, *self.blobs]
         checksum = blake3()
@@ -81,13 +79,12 @@ class Entry:
         if key is not None and head.key != key:
             raise CacheError(who, f"is the entry of {head.key}", _CURE)
         blobs = [body[start:end] for start, end in itertools.pairwise(ends)]
-        return cls(head.key, head.about, head.content, blobs)
+        return cls(head.key, head.content, blobs)
 
 
 @frozen
 class _Head:
     key: str
-    about: dict[str, str]
     content: Any
     blobs: list[int]
 

@@ -70,11 +70,6 @@ class Folder:
             cure = "name another with --cache, or take --no-cache"
             raise CacheError(str(self), what, cure) from error
 
-    def remove(self, key: str) -> None:
-        """Remove the entry of a key."""
-        with contextlib.suppress(OSError):
-            self._path(key).unlink()
-
     def stored(self) -> list[Stored]:
         """Return the entries, those used longest ago first."""
         found = []
@@ -86,19 +81,16 @@ class Folder:
                     found.append(Stored(path.stem, path, status.st_size, status.st_mtime))
         return sorted(found, key=lambda stored: (stored.used, stored.key))
 
-    def trim(self) -> int:
-        """Remove the entries used longest ago, and return their number."""
+    def trim(self) -> None:
+        """Remove the entries used longest ago if there is too much."""
         stored = self.stored()
-        total, removed = sum(entry.size_bytes for entry in stored), 0
-        if total <= self.size_bytes:
-            return 0
+        total = sum(entry.size_bytes for entry in stored)
+        limit = self.size_bytes * _TRIMMED if total > self.size_bytes else total
         for entry in stored:
-            if total <= self.size_bytes * _TRIMMED:
+            if total <= limit:
                 break
-            self.remove(entry.key)
+            _remove(entry.path)
             total -= entry.size_bytes
-            removed += 1
-        return removed
 
     def clear(self) -> int:
         """Remove all entries, and nothing else; return their number."""
@@ -106,8 +98,7 @@ class Folder:
         # Those that processes write, or were killed in writing, have a hidden name.
         hidden = [path for path in self._files(".*") if _KEY.fullmatch(path.name[1:65])]
         for path in (*(entry.path for entry in stored), *hidden):
-            with contextlib.suppress(OSError):
-                path.unlink()
+            _remove(path)
         return len(stored)
 
     def _path(self, key: str) -> Path:
@@ -117,3 +108,8 @@ class Folder:
 
     def _files(self, pattern: str) -> list[Path]:
         return sorted(self.path.glob(f"[0-9a-f][0-9a-f]/{pattern}"))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

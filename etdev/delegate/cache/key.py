@@ -163,15 +163,3 @@ def _device(device: Device) -> tuple[str, ...]:
         return (str(device),)
     capability = torch.cuda.get_device_capability(device.index)
     return str(device), torch.cuda.get_device_name(device.index), str(capability)
-
-
-def about(call: Call) -> dict[str, str]:
-    """Return what `etdev cache` shows of an entry; it is the same for the same key."""
-    first = call.first
-    return {
-        "backend": call.backend.__qualname__,
-        "device": str(first.device),
-        "plugin": first.plugin,
-        "partitions": str(len(call.jobs)),
-        "nodes": str(call.nodes),
-    }

@@ -26,12 +26,10 @@ _DATA = {"buffers": "buffers", "pte_data": "inside", "external_data": "outside"}
 CONVERTER.register_structure_hook(ScalarType, lambda value, _: ScalarType(value))
 
 
-def packed(
-    results: Sequence[PreprocessResult], key: str, about: Mapping[str, str], weights: Digests
-) -> Entry:
+def packed(results: Sequence[PreprocessResult], key: str, weights: Digests) -> Entry:
     """Make an entry of the results of one call, or raise Uncacheable if it can't keep one."""
     blobs: list[bytes] = []
-    return Entry(key, about, [_packed(result, blobs, weights) for result in results], blobs)
+    return Entry(key, [_packed(result, blobs, weights) for result in results], blobs)
 
 
 def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[PreprocessResult]:

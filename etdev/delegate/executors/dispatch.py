@@ -1,8 +1,9 @@
 """The dispatcher, which gives tasks to an executor and compiles the rest in this process.
 
 An executor of the user's gets every task that can leave this process. Processes of etdev's own take
-tasks from one end of the list, and this process from the other. If a worker is lost, each of its
-tasks goes to a fresh process, alone; if that process dies as well, the backend is the reason.
+tasks from one end of the list, and this process from the other; in the end it takes back those that
+it would have compiled meanwhile. If a worker is lost, each of its tasks goes to a fresh process,
+alone; if that process dies as well, the backend is the reason.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class Dispatcher:
     memory: Memory = field(factory=Memory)
     begun: Callable[[Task], None] = field(default=lambda task: None)
     _sent: dict[Future[Reply], tuple[Task, Request]] = field(factory=dict, init=False)
+    _sent_at: dict[Task, float] = field(factory=dict, init=False)
+    # Of the tasks that this process has compiled.
+    _longest_s: float = field(default=0.0, init=False)
     _lost: list[tuple[Task, Request, str]] = field(factory=list, init=False)
     _local: deque[Task] = field(factory=deque, init=False)
     # Done when one of etdev's own processes has imported torch and ExecuTorch.
@@ -76,6 +80,8 @@ class Dispatcher:
                 yield self._here(self._local.popleft(), here)
             elif waiting and self._shares(waiting[-1]):
                 yield self._here(waiting.pop(), here)
+            elif task := self._taken_back():
+                yield self._here(task, here)
             elif self._sent:
                 self._wait()
             else:
@@ -107,10 +113,24 @@ class Dispatcher:
         begun = self._ready is not None and self._ready.done()
         return 2 * self.own if begun and len(waiting) > 1 else 0
 
+    def _taken_back(self) -> Task | None:
+        """Return a task that this process compiles rather than wait for it, no longer sent.
+
+        The first task of a fresh worker takes seconds longer. The results are the same.
+        """
+        since = time.monotonic() - self._longest_s
+        for future, (task, _) in reversed(self._sent.items()):
+            if self._shares(task) and (future.cancel() or self._sent_at[task] <= since):
+                del self._sent[future]
+                return task
+        return None
+
     def _here(self, task: Task, here: Callable[[Task], Done]) -> Done:
         self.begun(task)
         with ONE_AT_A_TIME:
-            return here(task)
+            done = here(task)
+        self._longest_s = max(self._longest_s, done.seconds)
+        return done
 
     def _send(self, task: Task) -> None:
         try:
@@ -123,6 +143,7 @@ class Dispatcher:
         cache = self.memory.cache.settings if self.memory.cache and self.memory.enabled else None
         request = Request(parcel, task.key, settings(), cache)
         self.begun(task)
+        self._sent_at[task] = time.monotonic()
         try:
             self._sent[self._submit(request)] = task, request
         except Exception as error:  # Whatever an executor that can't go on raises.
@@ -172,6 +193,9 @@ class Dispatcher:
         refuses by itself a call that takes too long.
         """
         sent = list(self._sent.items())
+        if any(self._shares(task) for _, (task, _) in sent):
+            wait(self._sent, self._longest_s, FIRST_COMPLETED)
+            return
         limits = [patience_s(task) for _, (task, _) in sent]
         limit = None if None in limits else max(known for known in limits if known is not None)
         first = sent[0][1][0].call
