@@ -15,8 +15,8 @@ from etdev.schema.documents import CHECK
 
 @click.command("check", cls=Command)
 @options.program
-@click.option("--plan", "plan_file", type=options.FILE, help="Its plan, from plan --json.")
-@click.option("--target", default="here", show_default=True, help="Its devices, as cpu,cuda:0.")
+@click.option("--plan", "plan_file", type=options.FILE, help="A plan to match, from plan --json.")
+@click.option("--target", default="here", show_default=True, help="Devices, such as cpu,cuda:0.")
 @options.data
 @options.as_json
 @options.registry
@@ -29,7 +29,8 @@ def command(
     Looks for backends and kernels missing in this machine's runtime, devices that the target
     doesn't have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
     Then this machine's executorch.runtime loads every method in another process, unless it needs a
-    device of the target, or contains native code. Notes name these, and problems of some loaders.
+    device of the target, or contains native code. Notes list those methods, and known problems of
+    some loaders.
 
     \b
     etdev check net.pte

@@ -61,7 +61,7 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
         profiles = [_profiled(file, method, say) for file in files] if profile and say else []
         viewing.write(lambda: _viewed(files, profiles))
     same = f"{after}: no change from {before}"
-    told = [*(presenters.difference(difference) if difference else [same]), *_times(profiles)]
+    told = [*(presenters.sheets(difference) if difference else [same]), *_times(profiles)]
     fields = {"profiles": CONVERTER.unstructure(profiles)} if profile else {}
     results.report(lambda: {**difference.to_dict(), **fields}, told)
     if difference:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--edges",
     is_flag=True,
-    help="As --verify, with NaN, infinities and the edge values of each dtype, too.",
+    help="As --verify, and also at NaN, infinities, and the extreme values of each dtype.",
 )
 @options.runner
 @click.option(
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "lock_file",
     type=options.FILE,
     metavar="FILE",
-    help="Record there everything that the .pte was made with; --locked alone reads etdev.lock.",
+    help="Record in FILE everything the .pte is made with; --locked alone reads etdev.lock.",
 )
 @click.option(
     "--locked", is_flag=True, help="Write the .pte only if it is the one that the lock records."

@@ -131,13 +131,13 @@ ruling = together(
     click.option(
         "--simplify/--no-simplify",
         default=None,
-        help="Remove redundant work before plugins are asked, as the registry does by default, or "
-        "keep it.",
+        help="Remove redundant nodes before plugins are asked, or keep them. The default is the "
+        "registry's, which removes them if it says nothing.",
     ),
     click.option(
         "--cache",
         metavar="DIR|URL",
-        help="Cache compiled partitions there; a URL is a shared cache behind the user's own.",
+        help="Cache compiled partitions in DIR, or in a shared cache at URL behind the user's own.",
     ),
     click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
     remembered(
@@ -154,7 +154,7 @@ workers = together(
         "--jobs",
         type=click.IntRange(1),
         metavar="N",
-        help="Compile in up to N processes, this one among them. The .pte is the same.",
+        help="Compile in up to N processes, including this one. The .pte has the same bytes.",
     ),
     click.option(
         "--on-failure",

@@ -47,4 +47,4 @@ def command(source: str, why: str | None, **lowering: Any) -> None:
         explanation = answered(Explanation(plan, Query(node=why)))
         results.report(explanation.to_dict, presenters.nodes(explanation))
     else:
-        results.report(plan.to_dict, presenters.plan(plan))
+        results.report(plan.to_dict, presenters.sheets(plan))

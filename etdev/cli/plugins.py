@@ -24,9 +24,8 @@ from etdev.schema.report.sheet import Sheet
 def command(registry: Path | None) -> None:
     """List plugins in claim order, with their status and hooks.
 
-    The status of a plugin that can't be used is the reason; one whose hook `probe` names no device
-    is not probed. Imports torch only where the registry
-    names an ExecuTorch Partitioner.
+    The status of a plugin that can't be used says why; `not probed` means that its hook `probe`
+    names no device. Imports torch only if the registry names an ExecuTorch Partitioner.
 
     \b
     etdev plugins

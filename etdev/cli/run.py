@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 @click.option(
     "--tolerance",
     type=float,
-    help="With --check: accept this error relative to the largest value of an output; by default "
-    "what etdev lower accepts.",
+    help="With --check: the accepted error, relative to the largest value of an output; by default "
+    "that of etdev lower.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="With --check: compare that many calls on new inputs, each with the state that the call "
-    "before left; 1 if left out.",
+    help="With --check: compare this many calls, 1 if left out. Each has new inputs and continues "
+    "with the state of the call before.",
 )
 @click.option(
     "--bisect",
@@ -166,7 +166,7 @@ def command(
     if profile:
         costs = {"runs": measured.runs, "costs": measured.costs}
         fields["profile"] = CONVERTER.unstructure(costs)
-        lines += presenters.profile(measured)
+        lines += presenters.sheets(measured)
         if not measured.times:
             lines.append("For plugins, modules and reasons, lower it --with-ledger.")
     results.report(lambda: RUN.stamped(fields), lines)

@@ -62,15 +62,15 @@ options = together(
         "--html",
         callback=_add,
         metavar="FILE",
-        help="Write an interactive page there for a browser; needs etdev[page].",
+        help="Write an interactive page for a browser to FILE; needs etdev[page].",
     ),
     remembered(
         "--view",
         callback=_add,
         multiple=True,
         metavar="NAME=FILE",
-        help="Write a file with the view of that name, which a plugin adds: --html FILE is "
-        "--view html=FILE, and node-data=DIR of etdev[page] is for Model Explorer.",
+        help="Write the view NAME, which an installed distribution adds, to FILE. etdev[page] adds "
+        "html, which --html writes, and node-data=DIR for Model Explorer.",
     ),
 )
 

@@ -24,7 +24,7 @@ from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.keep_whole import MARK, Wishes, wishers
 from etdev.registry.plugin import Plugin
-from etdev.schema.quirk import Apply, Stage, unchanged
+from etdev.schema.quirk import Apply, Stage
 from etdev.upstream import edge as upstream
 from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload
@@ -51,7 +51,7 @@ class PluginExpander(Expander):
 
     plugins: Sequence[Plugin] = field(default=(), kw_only=True)
     # Applies the quirks of a stage.
-    apply: Apply = field(default=unchanged, kw_only=True)
+    apply: Apply = field(kw_only=True)
     _opset: Opset = field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -55,7 +55,7 @@ class Reference:
         example, structure = self.example()
         if len(leaves) != len(example):
             what = f"takes {len(example)} inputs, got {len(leaves)}"
-            raise SourceError(self.method.name, what, "check inputs")
+            raise SourceError(self.method.name, what, "give one for each example input")
         return called(self.module(), leaves, structure)
 
     def given(self, inputs: Any) -> list[list[Any]]:
@@ -68,7 +68,8 @@ class Reference:
         _, keywords = self.program.example_inputs or self.method.example()
         leaves, structure = pytree.tree_flatten((own, dict(keywords)))
         if structure != self.example()[1]:
-            raise SourceError(self.method.name, "the inputs are not those it takes", "check inputs")
+            what = "the inputs are not those it takes"
+            raise SourceError(self.method.name, what, "give them as the example inputs are")
         return leaves
 
     def _restored(self, module: torch.nn.Module) -> torch.nn.Module:

@@ -1,4 +1,4 @@
-"""An ATen program that ExecuTorch's own loop converts into what `Lowerer` would have it run."""
+"""Completion of an ATen program, so that ExecuTorch's own conversion of it gives right values."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def _refuse(path: Path, problems: Mapping[str, str]) -> None:
         )
     more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
     named = ", ".join([*list(problems.values())[:_SHOWN], *more])
-    raise LockError(str(path), f"is not what would be made: {named}", cure)
+    raise LockError(str(path), f"does not match this lowering: {named}", cure)
 
 
 def _problems(locked: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import delegate_device, describe
 from etdev.schema.device import CPU, Device
 from etdev.schema.partition import Partition
-from etdev.schema.tensors import Copy
+from etdev.schema.tensors import SCALAR, Copy
 
 
 def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Copy, ...]:
@@ -71,7 +71,7 @@ def _copies(node: Node, source: Device, targets: Iterable[Device]) -> list[Copy]
     away = sorted(device for device in targets if not device.is_cpu)
     value = describe(node)
     # A symbolic size is a number in the program, no tensor in memory.
-    if not value.is_tensor:
+    if value.dtype == SCALAR:
         return []
     down = [] if source.is_cpu or not targets else [Copy(value, source, CPU)]
     return [*down, *(Copy(value, CPU, device) for device in away)]

@@ -10,7 +10,7 @@ from torch.fx import Graph, Node
 
 from etdev.graph.nodes import module_paths, op_name
 from etdev.schema.ledger import DELEGATE
-from etdev.schema.pins import Pin
+from etdev.schema.pins import Pin, matches
 
 # ExecuTorch replaces an op that it keeps whole by one of its own for a while.
 _KEPT = "EDGE_DO_NOT_DECOMP."
@@ -69,7 +69,7 @@ class Pinning:
         return [
             index
             for index, pin in enumerate(self.pins)
-            if index in inherited or pin.matches(node.name, ops, modules)
+            if index in inherited or matches(pin, node.name, ops, modules)
         ]
 
 

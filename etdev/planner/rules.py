@@ -71,7 +71,7 @@ class Rules:
             for method in devices:
                 if method != ANY_METHOD and method not in methods:
                     what = f"is pinned in the unknown method {method!r}"
-                    raise PluginError(plugin, what, "check devices")
+                    raise PluginError(plugin, what, "name one of the program's")
 
     def check_matched(self, matched: Collection[Pin]) -> None:
         """Warn of pins that matched nothing in any method; refuse them under `strict`."""
@@ -91,7 +91,7 @@ class Rules:
             raise PinError(
                 f"pin {', '.join(names)}",
                 f"is not kept for {_listed(missed)}",
-                "narrow it, or leave these to portable kernels without strict",
+                "narrow it, or lower without strict, which leaves these to portable kernels",
             )
         if self.budget:
             _check_budget(self.budget, plans)

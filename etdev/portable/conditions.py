@@ -62,7 +62,7 @@ def backwards(node: Node) -> bool:
     return isinstance(dim, int) and dim < 0
 
 
-def remains(node: Node) -> bool:
+def double_or_signed(node: Node) -> bool:
     dtype = _value(node).dtype
     return dtype == torch.float64 or (integers(node) and dtype.is_signed)
 

@@ -139,7 +139,7 @@ class _Copies:
         return self.contiguous[source]
 
     def _restore(self, result: Node) -> None:
-        """Give the readers of a result the order that they expect."""
+        """Copy a result for its readers, into the memory order that they expect."""
         value = result.meta["val"]
         with self.graph.inserting_after(result):
             last = _copied(self.graph, result, value)

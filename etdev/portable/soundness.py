@@ -148,8 +148,8 @@ _WRONG: _Faults = {
     aten.narrow_copy.default: (when.backwards, kernels.narrow_copy),
     **{op: (when.scales_in_other_dtypes, quantisers.exact(op)) for op in quantisers.OPS},
     # It is wrong for ordinary values.
-    aten.remainder.Tensor: (when.remains, _remainder),
-    aten.remainder.Scalar: (when.remains, _remainder),
+    aten.remainder.Tensor: (when.double_or_signed, _remainder),
+    aten.remainder.Scalar: (when.double_or_signed, _remainder),
     aten.mm.default: (when.sums_nothing, kernels.empty_product),
     aten.bmm.default: (when.sums_nothing, kernels.empty_product),
     aten.arange.start_step: (when.rounds_steps, integers.steps),

@@ -37,7 +37,7 @@ class TensorWas:
 
 
 def _sample(value: Any) -> bytes:
-    """Return bytes that are spread over the memory of a tensor in the host's memory."""
+    """Return a sample of bytes, spread over the memory of a CPU tensor."""
     plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
     if not plain or value.device.type != "cpu":
         return b""

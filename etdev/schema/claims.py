@@ -35,10 +35,6 @@ def _texts(value: Iterable[str]) -> tuple[str, ...]:
     return frozen_tuple(value)
 
 
-def _ops(value: Iterable[Op]) -> tuple[Op, ...]:
-    return frozen_tuple(value)
-
-
 def _check_last_resort(claim: Claim, _: object, value: bool) -> None:
     if value and claim.backend_id is not None:
         raise ClaimError("claim", f"is a last resort for {claim.backend_id}", "leave out one")
@@ -140,9 +136,9 @@ class KeepWhole:
             of torch and ExecuTorch. The plugin is shown their pieces, unless `ops` has them too.
     """
 
-    ops: tuple[Op, ...] = field(converter=_ops)
+    ops: tuple[Op, ...] = field(converter=frozen_tuple)
     when: Predicate | None = field(default=None)
-    decomposes: tuple[Op, ...] = field(default=(), converter=_ops)
+    decomposes: tuple[Op, ...] = field(default=(), converter=frozen_tuple)
 
     def wants(self, node: Any) -> bool:
         """Return True if this ATen node stays whole for the plugin."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from etdev.schema.documents import DIFFERENCE
 from etdev.schema.ledger import Entry
-from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed
 from etdev.schema.structuring import CONVERTER
 
@@ -97,7 +96,7 @@ def diff(first: Plan, second: Plan) -> Difference:
             texts = (f"method {name}" if side else None for side in (old, new))
             parts.append(Gained("method", name, *texts))
         nodes += _moves(name, old, new)
-        was, now = Counter(_partitions(old)), Counter(_partitions(new))
+        was, now = _partitions(old), _partitions(new)
         parts += [Gained("partition", name, text, None) for text in (was - now).elements()]
         parts += [Gained("partition", name, None, text) for text in (now - was).elements()]
     plugins = [", ".join(" ".join(p).strip() for p in plan.plugins) for plan in (first, second)]
@@ -139,9 +138,9 @@ def _moves(method: str, first: MethodPlan | None, second: MethodPlan | None) -> 
 
 
 def places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
-    """Return each node's owner and device, by module, op, and number among the same in the module.
+    """Return the owner and device of each node, by its module, op, and position among the same ops.
 
-    Names of nodes are no places: a new layer shifts the numbers in those of all later nodes.
+    Names don't identify nodes: a new layer changes the numbers in the names of all later ones.
     """
     owners: dict[tuple[str, str, int], tuple[Entry, str]] = {}
     seen: Counter[tuple[str, str]] = Counter()
@@ -155,19 +154,18 @@ def places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, s
     return owners
 
 
-def _partitions(plan: MethodPlan | None) -> Iterable[str]:
-    """Return each partition in words, without names of nodes."""
-    return [_described(partition, plan) for partition in plan.partitions] if plan else []
-
-
-def _described(partition: Partition, plan: MethodPlan) -> str:
-    ops = [entry.op for entry in plan.ledger if entry.partition == partition.name] or ["-"]
-    specs = "".join(f", {spec.key}={spec.value[:20]!r}" for spec in partition.compile_specs)
-    inside = sum(constant.size_bytes for constant in partition.constants if constant.inside)
-    return (
-        f"{partition.plugin}: {partition.backend_id} on {partition.device}, {len(ops)} nodes from "
-        f"{ops[0]} to {ops[-1]}, {inside} bytes of weights{specs}"
-    )
+def _partitions(plan: MethodPlan | None) -> Counter[str]:
+    """Return the partitions in words, without names of nodes."""
+    texts: list[str] = []
+    if plan is None:
+        return Counter()
+    for part in plan.partitions:
+        ops = [entry.op for entry in plan.ledger if entry.partition == part.name] or ["-"]
+        specs = "".join(f", {spec.key}={spec.value[:20]!r}" for spec in part.compile_specs)
+        inside = sum(constant.size_bytes for constant in part.constants if constant.inside)
+        text = f"{part.plugin}: {part.backend_id} on {part.device}, {len(ops)} nodes"
+        texts.append(f"{text} from {ops[0]} to {ops[-1]}, {inside} bytes of weights{specs}")
+    return Counter(texts)
 
 
 def _figures(plan: Plan) -> dict[str, int]:

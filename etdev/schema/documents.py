@@ -15,24 +15,22 @@ from etdev.errors import EtdevError, first_line
 from etdev.schema.structuring import CONVERTER, REFUSALS, problems
 
 T = TypeVar("T")
-SCHEMA, VERSION = "schema", "version"
 
 
 @frozen
 class Document:
     """A kind of document, named by its keys `schema` and `version`.
 
-    What it holds and which command writes it are for messages, if etdev reads it.
+    The command that writes it is for messages, if etdev reads it.
     """
 
     name: str
     version: int
-    holds: str = ""
-    source: str = ""
+    command: str = ""
 
     def stamped(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the document with these keys."""
-        return {SCHEMA: self.name, VERSION: self.version, **body}
+        return {"schema": self.name, "version": self.version, **body}
 
     def read(self, text: str, kind: type[T], who: str) -> T:
         """Return the value that a document's text holds, which may lack its schema.
@@ -43,20 +41,20 @@ class Document:
         """
         try:
             data = json.loads(text)
-            known = {SCHEMA: self.name, VERSION: self.version}
-            for key in [key for key in known if isinstance(data, dict) and key in data]:
-                if (found := data.pop(key)) != known[key]:
-                    raise EtdevError("", f"its {key} is {found!r}, not {known[key]!r}")
+            for key, wanted in self.stamped({}).items():
+                if isinstance(data, dict) and (found := data.pop(key, wanted)) != wanted:
+                    raise EtdevError("", f"its {key} is {found!r}, not {wanted!r}")
             return CONVERTER.structure(data, kind)
         except (ValueError, RecursionError) as error:
             what = f"it is not JSON ({first_line(error)})"
         except REFUSALS as refusal:
             first = next(problems(refusal))
             what = ", ".join(filter(None, (f"{first.key} {first.what}".strip(), first.cure)))
-        raise EtdevError(who, f"is not {self.holds}: {what}", f"write it with {self.source}")
+        what = f"is not a {self.name.removeprefix('etdev.')}: {what}"
+        raise EtdevError(who, what, f"write it with {self.command} --json")
 
 
-PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json")
+PLAN = Document("etdev.plan", 1, "etdev plan")
 EXPLANATION = Document("etdev.explanation", 2)
 DIFFERENCE = Document("etdev.difference", 2)
 LOWERING = Document("etdev.lowering", 1)

@@ -134,8 +134,3 @@ class Ledger:
         `portable` stands for portable kernels, `foreign` for delegates that the program came with.
         """
         return dict(Counter(entry.holder for entry in self).most_common())
-
-    def fallback_ops(self) -> dict[str, int]:
-        """Return the number of nodes per op that fall back to portable kernels, most first."""
-        ops = (entry.op for entry in self if entry.falls_back)
-        return dict(Counter(ops).most_common())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attrs import evolve, field, fields, frozen
+from attrs import asdict, evolve, field, frozen
 from attrs.validators import and_, deep_iterable, ge, gt, instance_of, lt, optional
 
 from etdev.errors import BudgetError, PluginError
@@ -41,8 +41,7 @@ class Limits:
 
     def over(self, others: Limits) -> Limits:
         """Return these limits, completed from others where a field is None."""
-        own = {f.name: value for f in fields(Limits) if (value := getattr(self, f.name))}
-        return evolve(others, **own)
+        return evolve(others, **asdict(self, filter=lambda _, value: value is not None))
 
     def refusals(self, partitions: Sequence[tuple[int, int]]) -> list[tuple[str, str] | None]:
         """Return reason code and text for each partition beyond the limits; None for the rest.
@@ -51,8 +50,7 @@ class Limits:
             partitions: Number of nodes and position of the first node of each.
         """
         least, most = self.min_nodes or 0, self.max_partitions or len(partitions)
-        large = sorted((-size, first) for size, first in partitions if size >= least)
-        kept = set(large[:most])
+        kept = set(sorted((-size, first) for size, first in partitions if size >= least)[:most])
 
         def refusal(size: int, first: int) -> tuple[str, str] | None:
             if size < least:

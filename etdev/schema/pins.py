@@ -60,14 +60,8 @@ class Pin:
         try:
             return cls(**dict(item.partition("=")[::2] for item in text.split(":")))
         except PinError as error:
-            if error.__cause__ is None:
-                raise
             cure = "write module=encoder.layer.0:plugin=cpu"
             raise PinError("pin", f"can't read {text!r}", cure) from error
-
-    def matches(self, node: str, ops: Iterable[str], modules: Iterable[str]) -> bool:
-        """Return True if a node matches, with all names of its op and all modules around it."""
-        return matches(self, node, ops, modules)
 
     def __str__(self) -> str:
         values = ((key, getattr(self, key)) for key in (*CRITERIA, "method", "plugin"))
@@ -82,7 +76,10 @@ def pins(values: object) -> tuple[Pin, ...]:
 
 
 def matches(criteria: Any, node: str, ops: Iterable[str], modules: Iterable[str]) -> bool:
-    """Return True if a node matches the globs of a pin or a query, as far as they are given."""
+    """Return True if a node matches the globs of a pin or a query, as far as they are given.
+
+    It is matched by all names of its op and all modules around it.
+    """
     globs = ((criteria.node, [node]), (criteria.op, ops), (criteria.module, modules))
     return all(
         glob is None or any(fnmatchcase(name, glob) for name in names) for glob, names in globs

@@ -86,11 +86,6 @@ class Quirks(Protocol):
         """Enter the contexts in which upstream's part of a stage has to run."""
 
 
-def unchanged(stage: Stage, program: Any, method: str, source: Any = None) -> Any:
-    """Return the program, as a table without rows does."""
-    return program
-
-
 def _as_stages(value: Any) -> tuple[Stage, ...]:
     return (value,) if isinstance(value, Stage) else frozen_tuple(value)
 

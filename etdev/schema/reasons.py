@@ -38,8 +38,5 @@ MAX_PARTITIONS = Reason(
 )
 COMPILE_FAILED = Reason("compile-failed", "its compiler failed: {error}")
 
-HOST_REASONS = (
-    CLAIMED, SILENT, LOST, LOST_GROUP, PINNED, FOREIGN, GROUP, CONVEXITY, PIECES, MIN_NODES,
-    MAX_PARTITIONS, COMPILE_FAILED,
-)  # fmt: skip
+HOST_REASONS = tuple(known for known in list(vars().values()) if isinstance(known, Reason))
 RESERVED = tuple(dict.fromkeys(reason.code for reason in HOST_REASONS))

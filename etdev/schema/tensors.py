@@ -29,11 +29,6 @@ class Tensor:
     size_bytes: int | None
 
     @property
-    def is_tensor(self) -> bool:
-        """True for a tensor, False for a symbolic size or another number."""
-        return self.dtype != SCALAR
-
-    @property
     def dynamic(self) -> bool:
         """True if some size is known only at run time."""
         return any(isinstance(size, str) for size in self.shape)

@@ -81,5 +81,5 @@ def excepted(config: EdgeCompileConfig) -> list[OpOverload]:
 
 
 def set_etrecord(manager: EdgeProgramManager, record: Any) -> None:
-    """Have a manager carry a record, which `to_executorch` completes."""
+    """Attach an ETRecord to a manager; `to_executorch` completes the record."""
     manager._etrecord = record

@@ -26,7 +26,8 @@ def test_other_bytes_of_the_same_partitions_are_laid_at_the_compilers_door() -> 
     with pytest.raises(LockError) as caught:
         lock("a").check(lock("b"), Path("etdev.lock"))
     assert str(caught.value) == (
-        "etdev.lock: is not what would be made: program.forward.openvino_0.payload is b, locked a; "
+        "etdev.lock: does not match this lowering: "
+        "program.forward.openvino_0.payload is b, locked a; "
         "not every compiler writes the same bytes in another process: lower with the cache that "
         "the locked .pte was made with, or lock it anew without --locked"
     )

@@ -83,7 +83,7 @@ def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
 def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
     (desk / "registry.toml").write_text('unlisted = "ignore"\n' + registry)
     message = refused()
-    assert message.startswith("etdev.lock: is not what would be made: ")
+    assert message.startswith("etdev.lock: does not match this lowering: ")
     assert problem.removeprefix("setup.") in message
     assert message.endswith("; restore that, or lock it anew without --locked")
 

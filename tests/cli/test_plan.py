@@ -95,7 +95,7 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
 def test_pins_show_in_the_plan_and_in_why(capsys):
     kept, missed = "module=1:plugin=portable", "op=aten.native_layer_norm.*:plugin=cpu"
     plan = Lowerer(["cpu"], pins=[Pin.parse(kept), Pin.parse(missed)]).plan(*nets.mlp())
-    results.show(presenters.plan(plan))
+    results.show(presenters.sheets(plan))
     rows = cells(capsys.readouterr().out)
     assert f"{kept} 1 -" in rows
     assert f"{missed} 1 1" in rows

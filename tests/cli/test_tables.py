@@ -40,7 +40,7 @@ def test_the_rest_of_many_rows_is_counted(mlp_lowered, capsys):
     first, second = method.partitions
     many = [evolve(first, name=f"cpu_{index}") for index in range(20)]
     method = evolve(method, partitions=(*many, second), delegates=())
-    results.show(presenters.plan(Plan((method,))))
+    results.show(presenters.sheets(Plan((method,))))
     rows = cells(capsys.readouterr().out)
     assert sum(row.startswith("cpu_") for row in rows) == 12
     assert "… and 9 more; --all shows them" in rows

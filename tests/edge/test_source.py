@@ -131,7 +131,7 @@ def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
     assert torch.equal(result, torch.full((2,), 5.0))
     with pytest.raises(SourceError) as caught:
         reference.call([torch.ones(2)])
-    assert str(caught.value) == "forward: takes 2 inputs, got 1; check inputs"
+    assert str(caught.value) == "forward: takes 2 inputs, got 1; give one for each example input"
 
 
 def test_dynamic_shapes_reach_the_program():

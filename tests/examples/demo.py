@@ -31,7 +31,7 @@ def main(path: Path) -> None:
         lowered = Lowerer(["cpu"], listener=say).lower(encoder, example)
         lowered.save(path)
         verification = lowered.verify(path=path)
-    results.show(presenters.plan(lowered.plan))
+    results.show(presenters.sheets(lowered.plan))
     results.show([*tables.artifact(read(path)), tables.stages(lowered.stages.seconds)])
     compare_pairs(path, encoder)
     results.show(tables.verification(verification))

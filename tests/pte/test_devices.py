@@ -389,4 +389,7 @@ def test_a_pin_for_an_unknown_method_is_refused():
 
     with pytest.raises(PluginError) as caught:
         Lowerer([adder(None)], devices={"adder": {"nope": "cuda:0"}}).plan(Add(), X)
-    assert str(caught.value) == "adder: is pinned in the unknown method 'nope'; check devices"
+    assert (
+        str(caught.value)
+        == "adder: is pinned in the unknown method 'nope'; name one of the program's"
+    )

@@ -28,9 +28,8 @@ BUDGETS = {
     # Issue 33: runners; the libraries that a .pte needs.
     "runtime": (2_285, 1_900),
     "scaffold": (170, 200),
-    # Issue 32: caveats of claims, errors of wrong values, differences of other fields.
-    # Issue 34: the same. Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_365, 2_300),
+    # Issue 33: `runtime_bytes` in a budget.
+    "schema": (2_312, 2_300),
     "testing": (1_555, 1_500),
     "upstream": (380, 400),
 }

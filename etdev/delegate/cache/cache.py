@@ -85,7 +85,7 @@ class Cache:
         self._tried(place, functools.partial(place.store, key, data))
 
     def _tried(self, place: Folder | Remote, call: Callable[[], T]) -> T | None:
-        """Return the result of a call; after a warning None if it fails."""
+        """Return the result of a call; if it fails, warn and return None."""
         try:
             return call() if place in self._places else None
         except CacheError as error:

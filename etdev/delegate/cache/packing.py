@@ -41,9 +41,7 @@ def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[Prepr
     try:
         results = [_unpacked(item, entry.blobs, weights) for item in entry.content]
     except MALFORMED as error:
-        raise CacheError(
-            who, "has results that make no sense", "the next lowering replaces it"
-        ) from error
+        raise CacheError(who, "has invalid results", "the next lowering replaces it") from error
     if len(results) != count:
         cure = "etdev cache clear"
         raise CacheError(who, f"has {len(results)} results, not {count}", cure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from etdev.schema.documents import EXPLANATION
-from etdev.schema.ledger import Entry, Verdict
+from etdev.schema.ledger import Entry, Ledger, Verdict
 from etdev.schema.pins import matches
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.structuring import CONVERTER
@@ -72,17 +72,11 @@ class Explanation:
         methods = self.plan.methods
         return [(m, entry) for m in methods for entry in m.ledger if self.query.matches(entry)]
 
-    def matches(self, kind: str, pattern: str) -> bool:
-        """Return True if some node matches one criterion alone: `node`, `module` or `op`."""
-        return bool(Explanation(self.plan, Query(**{kind: pattern})).entries)
-
     @property
     def owned(self) -> dict[str, dict[str, int]]:
         """Number of matching nodes per owner, by method; most nodes first."""
-        counts: dict[str, Counter[str]] = {}
-        for method, entry in self.entries:
-            counts.setdefault(method.method, Counter())[entry.holder] += 1
-        return {method: dict(count.most_common()) for method, count in counts.items()}
+        by_method = itertools.groupby(self.entries, key=lambda pair: pair[0].method)
+        return {name: Ledger(tuple(e for _, e in pairs)).owned() for name, pairs in by_method}
 
     @cached_property
     def missed(self) -> tuple[Missed, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etdev.schema.difference import Difference
@@ -20,19 +20,24 @@ _NAMED = 3
 
 
 def sheets(value: Any) -> Iterator[Sheet]:
-    """Return the sheets of a plan, of one of its methods, of a difference or of a profile."""
-    presenters: dict[type, Callable[[Any], Iterator[Sheet]]]
-    presenters = {Plan: plan, MethodPlan: method, Difference: difference, Profile: profile}
-    return presenters[type(value)](value)
+    """Yield the sheets of a plan, of one of its methods, of a difference or of a profile."""
+    if isinstance(value, Plan):
+        for each in value.methods:
+            yield from _method(each)
+    elif isinstance(value, MethodPlan):
+        yield from _method(value)
+    elif isinstance(value, Difference):
+        yield from _filled(
+            _table(value.figures, "what before after"),
+            _table(value.parts, "kind method before after"),
+            _table(value.nodes, "node op method before after"),
+        )
+    elif isinstance(value, Profile):
+        columns = "name calls ms share plugin modules reasons"
+        yield _table(value.costs, columns, f"{value.runs} runs")
 
 
-def plan(plan: Plan) -> Iterator[Sheet]:
-    """Yield the sheets of every method."""
-    for each in plan.methods:
-        yield from method(each)
-
-
-def method(method: MethodPlan) -> Iterator[Sheet]:
+def _method(method: MethodPlan) -> Iterator[Sheet]:
     """Yield owners, partitions, pins, copies, simplified nodes, and ops that fall back and why."""
     counts = Counter(partition.plugin for partition in method.partitions)
     owners = [
@@ -60,21 +65,6 @@ def method(method: MethodPlan) -> Iterator[Sheet]:
         _simplified([method]),
         _missed(Explanation(Plan((method,))), every=False),
     )
-
-
-def difference(difference: Difference) -> Iterator[Sheet]:
-    """Yield the changed figures, parts and nodes."""
-    yield from _filled(
-        _table(difference.figures, "what before after"),
-        _table(difference.parts, "kind method before after"),
-        _table(difference.nodes, "node op method before after"),
-    )
-
-
-def profile(profile: Profile) -> Iterator[Sheet]:
-    """Yield the costs of a run."""
-    columns = "name calls ms share plugin modules reasons"
-    yield _table(profile.costs, columns, f"{profile.runs} runs")
 
 
 def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet]:

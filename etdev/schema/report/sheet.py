@@ -87,9 +87,8 @@ def size(count: int | None) -> str:
     """Return a number of bytes for people: `88.1 MiB`."""
     if count is None:
         return "unbounded"
-    value, unit = float(count), "B"
-    for bigger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, bigger
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+    # Only here, since programs that read a plan need no rich.
+    from rich.filesize import pick_unit_and_suffix
+
+    unit, suffix = pick_unit_and_suffix(count, ["B", "KiB", "MiB", "GiB", "TiB"], 1024)
+    return f"{count} B" if unit == 1 else f"{count / unit:.1f} {suffix}"

@@ -120,7 +120,7 @@ class CudaPlugin:
 
     @hookimpl
     def device_caveat(self, partition: Partition) -> str | None:
-        """Whatever the label says, ExecuTorch's runtime opens a delegate on the current device."""
+        """Say that the runtime opens a delegate on the current device, whatever its label is."""
         if partition.device.index == 0:
             return None
         return (

@@ -29,7 +29,7 @@ def is_attention(node: Node) -> bool:
 
 
 def draws_nothing(node: Node) -> bool:
-    """Return True if this is attention without dropout, for which it is tagged as random."""
+    """Return True for attention without dropout, though torch tags the op as random."""
     args: Any = node.args
     return is_attention(node) and not any(args[4:5]) and not node.kwargs.get("dropout_p")
 

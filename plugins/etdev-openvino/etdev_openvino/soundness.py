@@ -183,7 +183,7 @@ def _quantised_by_torchao(program: ExportedProgram) -> set[str]:
 
 
 def _rounded_to_half(program: ExportedProgram) -> set[str]:
-    """Names of conversions to float16, and of ops that move or choose among their values."""
+    """Return the conversions to float16, and the ops that move or choose among their values."""
     names: set[str] = set()
     for node in filter(_is_half, program.graph.nodes):
         moves = node.target is operator.getitem or short(node) in _MOVES

@@ -88,7 +88,7 @@ def test_every_engine_is_a_delegate_of_its_own_with_its_bytes_inside():
     assert ops == [["tensorrt.no_op_placeholder_for_execute_engine.default"]] * 2
     inside = [[c.target for c in part.constants if c.inside] for part in plan.partitions]
     assert inside == [["engine_0"], ["engine_1"]]
-    assert not any(op.startswith("tensorrt") for op in plan.ledger.fallback_ops())
+    assert not any(e.op.startswith("tensorrt") for e in plan.ledger if e.falls_back)
 
 
 def test_engines_that_feed_each_other_stay_apart():

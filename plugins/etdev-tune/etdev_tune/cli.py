@@ -59,7 +59,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.option(
     "--store",
     type=options.FILE,
-    help="Folder of earlier measurements; ETDEV_MEASUREMENTS names it, too.",
+    help="Folder of measurements to reuse; by default ETDEV_MEASUREMENTS, else the user's cache.",
 )
 @click.option("--no-store", is_flag=True, help="Measure everything, and keep nothing.")
 @click.option("--show", is_flag=True, help="Measure nothing: show the tuning of -o.")

@@ -63,7 +63,7 @@ class Contest:
     def race(self, records: Sequence[Record], session: str) -> Record | None:
         """Measure many candidates, drop those that are clearly behind, and return the best.
 
-        Candidates that fail or exceed the tolerance are measured once, as a finding. Once the
+        Candidates that fail or exceed the tolerance are measured once, for the report. Once the
         budget is spent, candidates are measured only until one is within the tolerance.
         """
         racing = list({record.build.digest: record for record in records}.values())

@@ -11,7 +11,7 @@ from etdev.schema.documents import Document
 from etdev.schema.pins import Pin
 
 # The document that `etdev tune --json` prints is a `Report`.
-TUNING = Document("etdev.tuning", 3, "a tuning", "etdev tune --json")
+TUNING = Document("etdev.tuning", 3, "etdev tune")
 # A candidate ran within the tolerance, ran outside it, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
