@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from attrs import frozen
@@ -13,6 +14,7 @@ from torch.fx.node import map_arg
 from etdev.graph.nodes import PIECES_OF, pieces_of
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
 from etdev.graph.signature import first_input
+from etdev.graph.symbols import fake_mode
 
 # The node with each constant of the pieces, by op and name in the pieces.
 Placed = dict[tuple[Node, str], Node]
@@ -111,6 +113,16 @@ def _inline(pieces: Mapping[Node, ExportedProgram], placed: Placed) -> dict[str,
                 graph.erase_node(piece)
                 del op_of[piece.name]
     return op_of
+
+
+def call(source: Node, op: Any, *args: Any, **options: Any) -> Node:
+    """Call an op where its graph inserts; what it computes comes from the source of a node."""
+    made = source.graph.call_function(op, args, options)
+    made.meta = {key: source.meta[key] for key in (*_INHERITED, "custom") if key in source.meta}
+    values, keywords = map_arg((args, options), lambda argument: argument.meta["val"])
+    with fake_mode([source]) or nullcontext():
+        made.meta["val"] = op(*values, **keywords)
+    return made
 
 
 def _inherited(node: Node, piece: Node) -> dict[str, Any]:

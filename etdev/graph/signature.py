@@ -47,15 +47,16 @@ def unwritten_constants(program: ExportedProgram) -> dict[str, str]:
     return {name: target for name, target in targets.items() if target not in written}
 
 
-def computed_from(program: ExportedProgram, names: Collection[str]) -> set[str]:
-    """Return the names of the nodes that are computed from some graph inputs only."""
-    computed: set[str] = set()
+def computed_from(
+    program: ExportedProgram, names: Collection[str], inputless: bool = True
+) -> set[str]:
+    """Return the nodes computed from some graph inputs only, or from ops without inputs, too."""
+    known = set(names)
     for node in program.graph.nodes:
-        if node.op == "call_function" and all(
-            source.name in names or source.name in computed for source in node.all_input_nodes
-        ):
-            computed.add(node.name)
-    return computed
+        sources = [source.name for source in node.all_input_nodes]
+        if node.op == "call_function" and known.issuperset(sources) and (sources or inputless):
+            known.add(node.name)
+    return known.difference(names)
 
 
 def folded_integers(program: ExportedProgram) -> set[str]:

@@ -32,11 +32,8 @@ from etdev.upstream.trees import pytree
 
 def fake_mode(nodes: Iterable[Node]) -> FakeTensorMode | None:
     """Return the mode of the first fake tensor among the values of some nodes."""
-    for node in nodes:
-        for value in pytree.tree_leaves(node.meta.get("val")):
-            if isinstance(value, FakeTensor):
-                return value.fake_mode
-    return None
+    values = (value for node in nodes for value in pytree.tree_leaves(node.meta.get("val")))
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
 
 
 def with_own_symbols(program: ExportedProgram) -> ExportedProgram:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
+from etdev.graph.inlining import call
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import is_flow
 from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import renamed
 from etdev.graph.symbols import fake_mode
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.operators import edge_ops
+from etdev.upstream.operators import ops_of
 
 aten = torch.ops.aten
 _HIGHER = torch.ops.higher_order
@@ -45,27 +47,21 @@ def write_out(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgra
     Raises:
         ValueError: A tensor has too many numbers.
     """
-    mode = fake_mode(program.graph.nodes)
+    mode = fake_mode(program.graph.nodes) or nullcontext()
 
     def write(node: Node, held: Node) -> None:
         value = _held_tensor(held)
         assert value is not None
-        assert mode is not None
         if value.numel() > _MOST_WRITTEN:
             raise ValueError(f"it has {value.numel()} numbers")
-        call, shape = node.graph.call_function, list(value.shape)
-        dtype: dict[str, Any] = {"dtype": value.dtype}
+        full, shape, dtype = aten.full.default, list(value.shape), value.dtype
         numbers = value.flatten().tolist()
-        if len(numbers) < 2:
-            made = call(aten.full.default, (shape, *(numbers or [0])), dtype)
-        else:
-            parts = [call(aten.full.default, ([1], number), dtype) for number in numbers]
-            for part in parts:
-                part.meta["val"] = mode.from_tensor(value.new_empty(1), static_shapes=True)
-            joined = call(aten.cat.default, (parts,))
-            joined.meta["val"] = mode.from_tensor(value.flatten(), static_shapes=True)
-            made = call(aten.view.default, (joined, shape))
-        made.meta["val"] = mode.from_tensor(value, static_shapes=True)
+        with mode:
+            if len(numbers) < 2:
+                made = call(node, full, shape, *(numbers or [0]), dtype=dtype)
+            else:
+                parts = [call(node, full, [1], number, dtype=dtype) for number in numbers]
+                made = call(node, aten.view.default, call(node, aten.cat.default, parts), shape)
         node.replace_all_uses_with(made)
         node.graph.erase_node(node)
         # Another node may read it.
@@ -103,15 +99,14 @@ def misplaced_views(program: ExportedProgram) -> Iterator[Node]:
 
 def copy_viewed(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     """Copy the values that are viewed."""
-    permute = _op(program, "permute_copy" if program.dialect == "EDGE" else "permute")
+    name = "permute_copy" if program.dialect == "EDGE" else "permute"
+    permute = getattr(ops_of(program), name).default
     for view in found:
         source = view.all_input_nodes[0]
         with view.graph.inserting_before(view):
             # ExecuTorch checks branches, and takes one of two ops for a clone by its settings.
             same = (source, list(range(source.meta["val"].dim())))
-            copied = view.graph.call_function(permute, same)
-        copied.meta = {"val": source.meta["val"]}
-        view.replace_input_with(source, copied)
+            view.replace_input_with(source, call(view, permute, *same))
     return _recompiled(program)
 
 
@@ -150,11 +145,10 @@ def _last_read(node: Node, position: Mapping[Node, int]) -> int:
 
 def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     """Clone results of flows right after them."""
-    names, op = {}, _op(program, "clone")
+    names, op = {}, ops_of(program).clone.default
     for result in found:
         with result.graph.inserting_after(result):
-            clone = result.graph.call_function(op, (result,))
-        clone.meta = {"val": result.meta["val"]}
+            clone = call(result, op, result)
         result.replace_all_uses_with(clone)
         clone.args = (result,)
         if result.graph is program.graph:
@@ -162,12 +156,6 @@ def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedPr
     specs = program.graph_signature.output_specs
     specs[:] = [renamed(spec, names) for spec in specs]
     return _recompiled(program)
-
-
-def _op(program: ExportedProgram, name: str) -> Any:
-    """Return an op in the dialect of a program."""
-    ops = edge_ops.edge.aten if program.dialect == "EDGE" else aten
-    return getattr(ops, name).default
 
 
 def _recompiled(program: ExportedProgram) -> ExportedProgram:

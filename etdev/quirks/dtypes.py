@@ -10,6 +10,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from etdev.graph.inlining import call
 from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Stage
 
@@ -25,9 +26,7 @@ def _promote(node: Node, _: Node) -> None:
     """Convert the inputs of an op to the dtype that torch promotes them to."""
     converted, dtype = {}, _promoted(node)
     for source in _unpromoted(node):
-        copy = node.graph.call_function(aten._to_copy.default, (source,), {"dtype": dtype})
-        copy.meta = {**node.meta, "val": source.meta["val"].to(dtype)}
-        converted[source] = copy
+        converted[source] = call(node, aten._to_copy.default, source, dtype=dtype)
     node.args = map_arg(node.args, lambda source: converted.get(source, source))
 
 

@@ -17,17 +17,13 @@ from etdev.schema.quirk import Quirk, Refusal, Stage
 from etdev.upstream.trees import pytree
 
 
-def _tensors(method: Method) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves((method.inputs, method.kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
 def shared_inputs(method: Method) -> list[torch.Tensor]:
     """Return the example inputs that torch.export merges or can't trace.
 
     They are one tensor with another, made in inference mode, or negative or conjugate views.
     """
-    values = _tensors(method)
+    leaves = pytree.tree_leaves((method.inputs, method.kwargs))
+    values = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     times = Counter(map(id, values))
     return [v for v in values if times[id(v)] > 1 or v.is_inference() or v.is_neg() or v.is_conj()]
 

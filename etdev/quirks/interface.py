@@ -19,6 +19,7 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 
 from etdev.errors import SourceError
+from etdev.graph.inlining import call
 from etdev.graph.ops import ORDERED
 from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import renamed, unwritten_constants
@@ -67,10 +68,8 @@ def make_empty(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgr
     for node in [node for node in graph.nodes if node.name in empty]:
         value, first = node.meta["val"], min(node.users, default=graph.output_node())
         with graph.inserting_before(first):
-            made = graph.call_function(
-                torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}
-            )
-        made.meta = {"val": value, "stack_trace": first.meta.get("stack_trace")}
+            full = torch.ops.aten.full.default
+            made = call(node, full, list(value.shape), 0, dtype=value.dtype)
         node.replace_all_uses_with(made)
         names[node.name] = made.name
     outputs = [renamed(spec, names) for spec in program.graph_signature.output_specs]

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 from torch.fx import Node
 
+from etdev.graph.inlining import call
 from etdev.graph.ops import owner_of, places_written, written_by, written_through
 from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
@@ -119,9 +120,7 @@ def _clone_source(copy: Node, _: Node) -> None:
 def _give(copy: Node, op: Any, *args: Any, **options: Any) -> None:
     """Copy the result of an op on the value that was copied."""
     source: Any = copy.args[1]
-    given = copy.graph.call_function(op, (source, *args), options)
-    given.meta = {**source.meta, "val": op(source.meta["val"], *args, **options)}
-    copy.update_arg(1, given)
+    copy.update_arg(1, call(source, op, source, *args, **options))
 
 
 def _is_converting_copy(node: Node) -> bool:

@@ -13,15 +13,14 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 
+from etdev.graph.inlining import call
 from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import with_changed
-from etdev.graph.symbols import fake_mode
 from etdev.schema.quirk import Nodes, Quirk, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 _CONVERT = aten._to_copy.default
-_INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "custom")
 
 
 @frozen(eq=False)
@@ -55,8 +54,7 @@ def make_tensors(program: ExportedProgram, found: list[Number]) -> ExportedProgr
         value = node.args[number.index]
         known = isinstance(value, float | int)
         op, args = (aten.full, ((), value)) if known else (aten.scalar_tensor, (value,))
-        tensor = node.graph.call_function(op.default, args, {"dtype": number.dtype})
-        _describe(tensor, node, number.dtype)
+        tensor = call(node, op.default, *args, dtype=number.dtype)
         node.update_arg(number.index, tensor)
 
     return with_changed(program, found, make)
@@ -64,26 +62,13 @@ def make_tensors(program: ExportedProgram, found: list[Number]) -> ExportedProgr
 
 def _compute_wide(node: Node, _: Node) -> None:
     """Compute in the dtype that a number would have, and convert the result."""
-    graph, wide = node.graph, _wide(node)
-    given = {}
-    for source in node.all_input_nodes:
-        given[source] = graph.call_function(_CONVERT, (source,), {"dtype": wide})
+    wide = _wide(node)
+    given = {source: call(node, _CONVERT, source, dtype=wide) for source in node.all_input_nodes}
     args = map_arg(node.args, given.__getitem__)
-    result = graph.call_function(node.target, args, dict(node.kwargs))  # type: ignore[arg-type]
-    for each in (*given.values(), result):
-        _describe(each, node, wide)
+    result = call(node, node.target, *args, **node.kwargs)
     # The node itself stays, since it may be a result.
     node.target, node.args = _CONVERT, (result,)
     node.kwargs = {"dtype": node.meta["val"].dtype}
-
-
-def _describe(made: Node, node: Node, dtype: torch.dtype) -> None:
-    """Give a new tensor without dimensions its value, and the source of the node that reads it."""
-    made.meta = {key: node.meta[key] for key in _INHERITED if key in node.meta}
-    mode = fake_mode([node])
-    assert mode is not None
-    with mode:
-        made.meta["val"] = torch.empty((), dtype=dtype)
 
 
 def _wide(node: Node) -> torch.dtype:

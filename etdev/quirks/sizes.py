@@ -14,8 +14,8 @@ from torch.fx.experimental.symbolic_shapes import (
     compute_unbacked_bindings,
     statically_known_true,
 )
-from torch.fx.node import map_arg
 
+from etdev.graph.inlining import call
 from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
@@ -47,32 +47,23 @@ def look_up(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
 
 def _look_up(node: Node, _: Node) -> None:
     source, dim, position = node.args
-    meta = {key: value for key, value in node.meta.items() if key != "unbacked_bindings"}
-
-    def call(function: Any, *args: Any, **options: Any) -> Node:
-        result = node.graph.call_function(function, args, options)
-        values = map_arg((args, options), lambda argument: argument.meta["val"])
-        result.meta = {**meta, "val": function(*values[0], **values[1])}
-        return result
-
     value = source.meta["val"]  # type: ignore[union-attr]
-    # What is made of sizes alone has nothing else to tell that it is fake.
-    with value.fake_mode:
-        size = value.shape[dim]
-        if not isinstance(size, int):
-            size = call(aten.sym_size.int, source, dim)
-        places = call(aten.arange.default, size, dtype=torch.int64)
-        row = call(aten.full.default, [1], position, dtype=torch.int64)
-        # Its kernel refuses a position out of range.
-        inside = call(aten.item.default, call(aten.index.Tensor, places, [row]))
-        number = inside.meta["val"]
-        inside.meta["unbacked_bindings"] = compute_unbacked_bindings(number.node.shape_env, number)
-        for known in (call(operator.ge, inside, 0), call(operator.lt, inside, size)):
-            torch._check(known.meta["val"])  # type: ignore[no-untyped-call]
-            call(aten._assert_scalar.default, known, "a position is in its dimension")
+    size = value.shape[dim]
+    if not isinstance(size, int):
+        size = call(node, aten.sym_size.int, source, dim)
+    places = call(node, aten.arange.default, size, dtype=torch.int64)
+    row = call(node, aten.full.default, [1], position, dtype=torch.int64)
+    # Its kernel refuses a position out of range.
+    inside = call(node, aten.item.default, call(node, aten.index.Tensor, places, [row]))
+    number = inside.meta["val"]
+    inside.meta["unbacked_bindings"] = compute_unbacked_bindings(number.node.shape_env, number)
+    for known in (call(node, operator.ge, inside, 0), call(node, operator.lt, inside, size)):
+        torch._check(known.meta["val"])  # type: ignore[no-untyped-call]
+        call(node, aten._assert_scalar.default, known, "a position is in its dimension")
     node.args = (source, dim, inside)
     # The offset of its row needs no symbol now.
-    node.meta = {**meta, "val": aten.select.int(value, dim, number)}
+    node.meta.pop("unbacked_bindings", None)
+    node.meta["val"] = aten.select.int(value, dim, number)
 
 
 @frozen(eq=False)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec
 from torch.fx import Node
 
 from etdev.edge.reference import shared_buffers
+from etdev.graph.inlining import call
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import argument
 from etdev.schema.quirk import Quirk, Refusal, Since, Stage
-from etdev.upstream.operators import edge_ops
+from etdev.upstream.operators import ops_of
 
 _WRITES = (
     OutputKind.BUFFER_MUTATION,
@@ -96,16 +96,12 @@ def clone_results(program: ExportedProgram, found: Sequence[Result]) -> Exported
     """Clone results at the end of a method."""
     graph = copy_graph(program.graph)
     results: Any = list(graph.output_node().args[0])  # type: ignore[arg-type]
-    edge = program.dialect == "EDGE"
-    clone = edge_ops.edge.aten.clone.default if edge else torch.ops.aten.clone.default
+    clone = ops_of(program).clone.default
     specs = list(program.graph_signature.output_specs)
     for index in (result.index for result in found):
         source, spec = results[index], specs[index]
         with graph.inserting_before(graph.output_node()):
-            results[index] = graph.call_function(clone, (source,))
-        results[index].meta = {
-            key: source.meta[key] for key in ("val", "stack_trace") if key in source.meta
-        }
+            results[index] = call(source, clone, source)
         specs[index] = OutputSpec(spec.kind, argument(results[index]), spec.target)
     graph.output_node().args = (tuple(results),)
     return without_inputs(program, graph, (), specs)

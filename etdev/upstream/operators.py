@@ -10,6 +10,7 @@ import torch
 from executorch.exir.dialects._ops import ops as edge_ops
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.export import ExportedProgram
 
 __all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "edge_ops"]
 
@@ -23,6 +24,11 @@ def overload_of(target: Any) -> OpOverload | None:
     # An OpOverload has an `_op` too, which is a function of C++.
     op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
     return op if isinstance(op, OpOverload) else None
+
+
+def ops_of(program: ExportedProgram) -> Any:
+    """Return the namespace of aten ops in the dialect of a program."""
+    return edge_ops.edge.aten if program.dialect == "EDGE" else torch.ops.aten
 
 
 def base_name(target: Any) -> str:

@@ -16,14 +16,14 @@ BUDGETS = {
     "cli": (1_990, 1_900),
     "delegate": (2_900, 2_900),
     "edge": (1_350, 1_400),
-    "graph": (1_790, 1_800),
+    "graph": (1_800, 1_800),
     "lowering": (900, 900),
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
     "planner": (1_414, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_605, 1_500),
-    "quirks": (2_365, 2_300),
+    "quirks": (2_300, 2_300),
     "registry": (1_915, 1_900),
     # Issue 33: runners; the libraries that a .pte needs.
     "runtime": (2_285, 1_900),
@@ -31,7 +31,7 @@ BUDGETS = {
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_312, 2_300),
     "testing": (1_555, 1_500),
-    "upstream": (380, 400),
+    "upstream": (390, 400),
 }
 HOST = (25_750, 24_000)  # without portable/
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
