@@ -10,7 +10,6 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from etdev.graph.nodes import op_name
 from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, Group
-from etdev.schema.device import Device
 
 # Its name in ExecuTorch.
 FAKE = "FakeAccelerator"
@@ -25,15 +24,6 @@ class FakeAccelerator(BackendDetails):  # type: ignore[misc]
         return PreprocessResult(processed_bytes=b"fake")
 
 
-class FakeUnbuildable(BackendDetails):  # type: ignore[misc]
-    """A backend whose compiler fails on everything."""
-
-    @staticmethod
-    def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
-        """Fail."""
-        raise RuntimeError("this compiler fails on everything")
-
-
 @define(eq=False)
 class Accelerator:
     """A plugin that claims nodes by op name for the fake accelerator, with all their constants.
@@ -42,7 +32,6 @@ class Accelerator:
         name: The plugin's name.
         ops: Parts of op names, such as `add`.
         nodes: Names of the only nodes to claim; none for no limit.
-        device: Device of its partitions.
         constants: Claim the constants, too.
         backend: The backend to claim for.
     """
@@ -50,7 +39,6 @@ class Accelerator:
     name: str = "accelerator"
     ops: tuple[str, ...] = ("",)
     nodes: tuple[str, ...] = ()
-    device: Device | None = None
     constants: bool = True
     backend: str = FAKE
 
@@ -68,13 +56,3 @@ class Accelerator:
         """Claim the constants that its delegates may hold."""
         mine = [c for c in partition.constants if partition.may_hold(c)]
         return mine if self.constants else None
-
-    @hookimpl
-    def resolve_device(self) -> Device | None:
-        """Return the device that it was given."""
-        return self.device
-
-
-def unbuildable(name: str = "unbuildable") -> Accelerator:
-    """Make a plugin that claims everything for a backend whose compiler fails."""
-    return Accelerator(name, backend="FakeUnbuildable")

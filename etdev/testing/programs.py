@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from etdev.upstream.trees import pytree
 # The arguments of each call of a model.
 Calls = Sequence[Sequence[Any]]
 X, Y = torch.linspace(-2, 2, 8).reshape(2, 4), torch.linspace(1, 3, 8).reshape(2, 4)
-BATCH = Dim("batch", min=1, max=8)
+# Exported programs by their model, or by its kind and whether its inputs are dynamic.
+_programs: dict[Any, ExportedProgram] = {}
 
 
 class Pointwise(nn.Module):
@@ -94,42 +94,27 @@ def noted(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
-def prepare(models: Iterable[tuple[nn.Module, Calls]] = ()) -> None:
-    """Export all programs before a check, in which a plugin may change settings of torch."""
-    for kind in PROGRAMS:
-        _exported(kind, False)
-    for model, calls in models:
-        exported_own(model, calls)
-    used.clear()
-
-
 def forget() -> None:
     """Forget the programs, so that they are made again."""
-    _exported.cache_clear()
-    _own.clear()
+    _programs.clear()
 
 
 def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
     """Return the ATen program of one of these modules; dynamic inputs have 1 to 8 rows."""
-    return noted(_exported(kind, dynamic))
-
-
-@functools.cache
-def _exported(kind: Any, dynamic: bool) -> ExportedProgram:
     inputs = (X, Y) if kind is Pointwise else (X,)
-    shapes = tuple({0: BATCH} for _ in inputs) if dynamic else None
-    with torch.no_grad():
-        return torch.export.export(kind().eval(), inputs, dynamic_shapes=shapes)
-
-
-_own: dict[nn.Module, ExportedProgram] = {}
+    sizes = [tuple(value.new_ones(rows, 4) for value in inputs) for rows in (1, 8)]
+    return _once((kind, dynamic), kind(), [inputs, *sizes] if dynamic else [inputs])
 
 
 def exported_own(model: nn.Module, calls: Calls) -> ExportedProgram:
     """Return the ATen program of an author's model, which is exported once."""
-    if model not in _own:
-        _own[model] = export(model, calls)
-    return noted(_own[model])
+    return _once(model, model, calls)
+
+
+def _once(key: Any, model: nn.Module, calls: Calls) -> ExportedProgram:
+    if key not in _programs:
+        _programs[key] = export(model, calls)
+    return noted(_programs[key])
 
 
 def export(model: nn.Module, calls: Calls) -> ExportedProgram:

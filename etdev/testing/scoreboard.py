@@ -106,7 +106,9 @@ def result_of(check: Check, subject: Subject, earlier: Sequence[Result] = ()) ->
     for result in earlier:
         if result.check in FIRST and result.outcome == "broken":
             return Result(check.name, "skipped", f"it doesn't keep to {result.check}")
-    programs.prepare(subject.models)
+    # Exported before the check, in which a plugin may change settings of torch.
+    list(subject.programs(*programs.PROGRAMS))
+    programs.used.clear()
     subject.looked, subject.gaps, subject.notes = False, [], []
     subject.settings = global_settings.read()
     try:

@@ -8,6 +8,7 @@ portable kernels or ExecuTorch's emitter.
 from __future__ import annotations
 
 import inspect
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -17,11 +18,11 @@ from attrs import define
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.runtime import Runtime
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
 
+from etdev.edge.reference import duplicate, written
 from etdev.errors import RunError
 from etdev.lowering.lowered import Lowered
+from etdev.runtime.compare import flat
 from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
 
@@ -35,13 +36,11 @@ class Simulation:
     """A method whose delegates are simulated, with its state.
 
     Args:
-        program: The method, split and compiled.
-        state: Values of its parameters, buffers and lifted tensors.
+        module: The method, split and compiled, with its state.
         simulators: Simulators by backend name.
     """
 
-    program: ExportedProgram
-    state: dict[str, torch.Tensor]
+    module: torch.fx.GraphModule
     simulators: Mapping[str, Simulator]
 
     @classmethod
@@ -53,27 +52,14 @@ class Simulation:
     ) -> Simulation:
         """Make a simulation of a lowered method."""
         program = lowered.edge.exported_program(method)
-        held = {**program.constants, **program.state_dict}
-        tensors = {key: v for key, v in held.items() if isinstance(v, torch.Tensor)}
-        state = {key: value.detach().clone() for key, value in tensors.items()}
-        return cls(program, state, simulators)
+        module: Any = duplicate(program.module(), dict.fromkeys(written(program)))
+        return cls(module, simulators)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Call the method and return its outputs."""
-        signature, rest = self.program.graph_signature, iter(inputs)
-        arguments = [
-            next(rest) if spec.kind == InputKind.USER_INPUT else self.state[str(spec.target)]
-            for spec in signature.input_specs
-        ]
         with torch.no_grad():
-            values = _Interpreter(self).run(*arguments, enable_io_processing=False)
-        returned = []
-        for spec, value in zip(signature.output_specs, values, strict=True):
-            if spec.kind == OutputKind.BUFFER_MUTATION:
-                self.state[str(spec.target)] = value.clone()
-            else:
-                returned.append(value.clone() if isinstance(value, torch.Tensor) else value)
-        return returned
+            values = flat(_Interpreter(self).run(*inputs))
+        return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
 
     def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
         """Call a delegate."""
@@ -95,9 +81,7 @@ def named_data(module: LoweredBackendModule) -> dict[str, bytes]:
     """Return a delegate's named data, inside the .pte and outside, by key."""
     if (data := module.named_data_store_output) is None:
         return {}
-    entries = dict(data.pte_data)
-    for external in data.external_data.values():
-        entries |= external
+    entries = ChainMap(data.pte_data, *data.external_data.values())
     return {key: _bytes(data.buffers[entry.buffer_index]) for key, entry in entries.items()}
 
 
@@ -118,7 +102,7 @@ class _Interpreter(torch.fx.Interpreter):
     """An interpreter of a graph that has the simulation run its delegates."""
 
     def __init__(self, owner: Simulation) -> None:
-        super().__init__(owner.program.graph_module)
+        super().__init__(owner.module)
         self.owner = owner
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

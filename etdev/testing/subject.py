@@ -125,11 +125,11 @@ class Subject:
             return from_object(made).name
         return str(getattr(made, "name", None) or getattr(made, "__name__", type(made).__name__))
 
-    def unfit(self, plugin: Plugin | None = None) -> str:
+    def unfit(self) -> str:
         """Return why the plugin can't compile here; empty if it can."""
         if not self.requirements.compiles:
             return "requirements.compiles is off"
-        reason = answers.probe(plugin or self.plugin).unfit
+        reason = answers.probe(self.plugin).unfit
         return f"it can't compile here: {reason}" if reason else ""
 
     def compiling(self) -> None:

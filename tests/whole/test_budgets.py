@@ -30,12 +30,13 @@ BUDGETS = {
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_312, 2_300),
-    "testing": (1_555, 1_500),
+    "testing": (1_500, 1_500),
     "upstream": (390, 400),
 }
-HOST = (25_750, 24_000)  # without portable/
+# Without portable/. Issues 33 and 34 add to the goal.
+HOST = (24_500, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
-PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (950, 700), "etdev-cpu": (1_640, 1_600)}
+PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (950, 700), "etdev-cpu": (1_600, 1_600)}
 # Scripts, styles and HTML.
 PAGE = (1_050, 700)
 LOOSE_FILES = 6

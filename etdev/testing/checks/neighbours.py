@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from etdev.lowerer import Lowerer
 from etdev.registry import Registry
 from etdev.schema.plan import MethodPlan
 from etdev.testing.contract import contract
-from etdev.testing.fakes import Accelerator, unbuildable
+from etdev.testing.fakes import Accelerator, FakeAccelerator
 from etdev.testing.programs import Layer, Pointwise, Scaled, noted
 from etdev.testing.subject import Subject, delegates
 
@@ -83,8 +85,9 @@ def foreign_delegates(subject: Subject) -> None:
 def others_failures(subject: Subject) -> None:
     for program, plan in subject.claimed(Pointwise):
         subject.compiling()
-        lowerer = subject.lowerer(first=[unbuildable("rival")], on_failure="fallback")
-        lowered, alone = lowerer.lower(program), subject.owned(plan)
+        lowerer = subject.lowerer(first=[Accelerator("rival")], on_failure="fallback")
+        with patch.object(FakeAccelerator, "preprocess", side_effect=RuntimeError("it fails")):
+            lowered, alone = lowerer.lower(program), subject.owned(plan)
         owned = subject.owned(lowered.plan["forward"])
         assert owned == alone, f"it got {sorted(owned)} of {sorted(alone)}"
         assert delegates(lowered), "nothing was compiled"

@@ -105,7 +105,6 @@ def _quiet() -> Iterator[None]:
             ctypes.CDLL(None).fflush(None)
             os.dup2(saved, 1)
             os.close(saved)
-        file.flush()
         file.seek(0)
         text = file.read()
     assert not text, f"it printed {text[:60]!r}"
@@ -134,9 +133,8 @@ def _setting_changes(subject: Subject, program: ExportedProgram) -> list[str]:
         values = before.pop()
         # A compile context changes settings on purpose, until it ends.
         if hook != "compile_context":
-            changes.extend(
-                f"{hook} changed {change}" for change in global_settings.put_back(values)
-            )
+            changed = global_settings.put_back(values)
+            changes.extend(f"{hook} changed {each}" for each in changed)
 
     all_before = global_settings.read()
     stop = plugin.manager.add_hookcall_monitoring(
@@ -168,4 +166,4 @@ def reasons(subject: Subject) -> None:
             assert size <= _LONGEST, f"its reason for {node} has {size} letters: {verdict}"[:200]
             subject.looked = True
     if not subject.looked:
-        raise Skipped("it refuses nothing of the programs")
+        raise Skipped("it refuses no node of the programs")

@@ -14,11 +14,10 @@ from etdev.testing import programs
 from etdev.testing.checks.neighbours import contested
 from etdev.testing.contract import contract
 from etdev.testing.fakes import FAKE, Accelerator
-from etdev.testing.programs import Branch, Counter, Layer, Pointwise, Scaled, Shared, exported
+from etdev.testing.programs import Branch, Counter, Layer, Pointwise, Scaled, Shared, X, Y, exported
 from etdev.testing.subject import Skipped, Subject
 from etdev.upstream.trees import pytree
 
-X, Y = programs.X, programs.Y
 # Two steps of rounding that eager PyTorch has between any two ops.
 _ROUNDING = {torch.float16: 5e-3, torch.bfloat16: 4e-2}
 
@@ -34,8 +33,8 @@ def _own_values(subject: Subject, concerned: Callable[[ExportedProgram], object]
         program = programs.exported_own(model, calls)
         if concerned(program):
             # In sizes that grow and shrink.
-            turns = [*calls, *reversed(calls)]
-            subject.looked |= subject.compare(subject.lowerer(), program, model, turns)
+            series = [*calls, *reversed(calls)]
+            subject.looked |= subject.compare(subject.lowerer(), program, model, series)
 
 
 @contract("its delegates compute PyTorch's values", "a fast wrong number is useless")
@@ -130,21 +129,21 @@ def dtypes(subject: Subject) -> None:
         for model, calls in filter(None, (_cast(*pair, dtype) for pair in own)):
             program = programs.noted(programs.export(model, calls))
             special = subject.requirements.special and dtype.is_floating_point
-            turns = [*calls, *_odd(calls[0])] if special else calls
+            series = [*calls, *_odd(calls[0])] if special else calls
             rounding = _ROUNDING.get(dtype, 0.0)
-            subject.looked |= subject.compare(subject.lowerer(), program, model, turns, rounding)
+            subject.looked |= subject.compare(subject.lowerer(), program, model, series, rounding)
 
 
 def _cast(
     model: torch.nn.Module, calls: programs.Calls, dtype: torch.dtype
 ) -> tuple[torch.nn.Module, list[tuple[Any, ...]]] | None:
     """Return a model and its calls in another dtype; None if eager PyTorch can't run them."""
+    cast = copy.deepcopy(model).eval()
 
-    def converted(value: Any) -> Any:
-        floats = torch.is_tensor(value) and value.is_floating_point()
-        return value.to(dtype) if floats else value
+    def converted(value: torch.Tensor) -> torch.Tensor:
+        return value.to(dtype) if value.is_floating_point() else value
 
-    cast, given = copy.deepcopy(model).eval(), pytree.tree_map(converted, [*map(tuple, calls)])
+    given = pytree.tree_map_only(torch.Tensor, converted, [*map(tuple, calls)])
     try:
         if dtype.is_floating_point:
             cast.to(dtype)
