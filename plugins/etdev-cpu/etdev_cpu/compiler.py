@@ -74,7 +74,7 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
     copied = interpreted_copy(program)
     give_own_weights(copied)
     for node in copied.graph.nodes:
-        if node.op == "call_function" and short(node) == "hardtanh" and len(node.args) == 2:
+        if short(node) == "hardtanh" and len(node.args) == 2:
             # torch leaves out an upper limit of 1, and XNNPACK's compiler reads both limits.
             node.args = (*node.args, 1.0)
         # Every pass copies all that this says of the passes before it, and nothing here reads it.

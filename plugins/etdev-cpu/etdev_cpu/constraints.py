@@ -118,7 +118,7 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "can't compile max along other dimensions than 2 and 3"
     if op == "addmm" and any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
         yield "arguments", "ignores alpha and beta of addmm"
-    if op in _ACTIVATIONS and source.op == "call_function" and short(source) in _ACTIVATIONS:
+    if op in _ACTIVATIONS and short(source) in _ACTIVATIONS:
         yield "arguments", "keeps only the last of two activations behind a layer"
     if op in _OF_IMAGES and len(sizes) != 4:
         yield "arguments", f"can't compile {op} of other than 4 dimensions"
@@ -165,10 +165,7 @@ def _is_read_twice(copy: Node) -> bool:
 
     XNNPACK's compiler removes copies, and then can't return one value twice.
     """
-    source = copy
-    while _is_copy(source):
-        source = source.all_input_nodes[0]
-    same = [source]
+    same = [next(node for node in chain(copy) if not _is_copy(node))]
     for value in same:
         same += filter(_is_copy, value.users)
     read = [v for v in same if v.op == "call_function" and not all(map(_is_copy, v.users))]
@@ -176,4 +173,4 @@ def _is_read_twice(copy: Node) -> bool:
 
 
 def _is_copy(node: Node) -> bool:
-    return node.op == "call_function" and "clone" in short(node)
+    return "clone" in short(node)

@@ -35,7 +35,7 @@ def shape_of(node: Node) -> tuple[Any, ...]:
 
 def is_layer(node: Node) -> bool:
     """Return True if a node is a layer with a weight."""
-    return node.op == "call_function" and short(node) in LAYERS
+    return short(node) in LAYERS
 
 
 def is_one_dimensional(layer: Node) -> bool:
@@ -43,8 +43,10 @@ def is_one_dimensional(layer: Node) -> bool:
     return len(shape_of(layer)) == 3
 
 
-def short(node: Node) -> str:
-    """Return an op without namespace and overload: `add`."""
+def short(node: Any) -> str:
+    """Return the op of a node without namespace and overload: `add`; empty if it calls none."""
+    if not isinstance(node, Node) or node.op != "call_function":
+        return ""
     return op_name(node).rpartition(".")[0].rpartition(".")[2]
 
 

@@ -44,11 +44,6 @@ class Notes:
         return notes
 
 
-def implicit(notes: Mapping[str, Mapping[str, object]]) -> set[str]:
-    """Names of the quantisers that XNNPACK leaves out because their layer does their work."""
-    return {name for name, note in notes.items() if note.get(IMPLICIT)}
-
-
 def untagged(check: Callable[[Node], bool]) -> Callable[[Node], bool]:
     """XNNPACK's check of a layer, without the tags that it leaves on the quantisers around it.
 

@@ -8,9 +8,11 @@ one that has none, would be given those of the first. And a norm without a bias 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from executorch.backends.transforms.utils import create_constant_placeholder
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputSpec, TensorArgument
 from torch.fx import Node
 
 from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, short
@@ -18,16 +20,18 @@ from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensio
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
 
 
-def give_own_weights(program: ExportedProgram) -> None:
+def give_own_weights(program: ExportedProgram) -> ExportedProgram:
     """Give each layer but the first of a weight a copy of it, and batch norms what they lack.
 
     Args:
-        program: A partition's program; its graph, its signature and the dicts of its constants are
-            changed, and no tensor.
+        program: Its graph, its signature and the dicts of its constants are changed, and no tensor.
+
+    Returns:
+        The same program.
     """
     seen: set[Node] = set()
     for node in list(program.graph.nodes):
-        op = short(node) if node.op == "call_function" else ""
+        op = short(node)
         if op == NORM:
             _complete(program, node)
         if op == NORM or (op == CONVOLUTION and is_one_dimensional(node)):
@@ -35,17 +39,20 @@ def give_own_weights(program: ExportedProgram) -> None:
             if weight in seen and weight.op == "placeholder":
                 _give(program, node, weight, dequantisers)
             seen.add(weight)
+    program.graph_module.recompile()
+    return program
 
 
 def _complete(program: ExportedProgram, norm: Node) -> None:
     """Give a batch norm the weight and the bias that it lacks, which change nothing."""
     for place, value in ((_WEIGHT, 1), (_BIAS, 0)):
         if norm.args[place] is None:
-            norm.update_arg(place, _input_like(program, norm.args[_MEAN], value))  # type: ignore[arg-type]
+            mean: Any = norm.args[_MEAN]
+            norm.update_arg(place, _input_like(program, mean, f"{norm.name}_{value}", value))
 
 
 def _give(program: ExportedProgram, layer: Node, weight: Node, dequantisers: list[Node]) -> None:
-    own = _input_like(program, weight)
+    own = _input_like(program, weight, f"{weight.name}_of_{layer.name}")
     for dequantiser in reversed(dequantisers):
         with program.graph.inserting_before(layer):
             copy = program.graph.node_copy(dequantiser)
@@ -54,20 +61,17 @@ def _give(program: ExportedProgram, layer: Node, weight: Node, dequantisers: lis
     layer.update_arg(_WEIGHT, own)
 
 
-def _input_like(program: ExportedProgram, constant: Node, fill: int | None = None) -> Node:
-    """Another input with the value of a constant, or with another one in all places."""
-    graph, specs = program.graph, program.graph_signature.input_specs
-    names = [getattr(spec.arg, "name", "") for spec in specs]
-    index = names.index(constant.name)
-    with graph.inserting_after(constant):
-        copy: Node = graph.placeholder(f"{constant.name}_own")
-    copy.target = copy.name
-    copy.meta = dict(constant.meta)
-    spec = specs[index]
-    target = f"{spec.target}_{copy.name}"
-    own = InputSpec(spec.kind, TensorArgument(copy.name), target, spec.persistent)
-    specs.insert(index + 1, own)
+def _input_like(
+    program: ExportedProgram, constant: Node, name: str, fill: int | None = None
+) -> Node:
+    """Make another input with the value of a constant, or with another one in all places."""
+    specs = program.graph_signature.input_specs
+    spec = next(spec for spec in specs if getattr(spec.arg, "name", "") == constant.name)
     values = program.state_dict if spec.target in program.state_dict else program.constants
     value = values[str(spec.target)]
-    values[target] = value if fill is None else torch.full_like(value, fill)
-    return copy
+    data = value if fill is None else torch.full_like(value, fill)
+    with program.graph.inserting_after(constant):
+        made: Node = create_constant_placeholder(
+            program, program.graph, name, spec.kind, data, spec.persistent
+        )
+    return made

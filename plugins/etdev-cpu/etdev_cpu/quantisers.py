@@ -73,7 +73,9 @@ def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
         if act is None or not is_dequant(act):
             return "quantised", "XNNPACK has no layer of a quantised weight and a float input"
         four_bits, row = _FOUR_BITS in dequantiser.args, shape_of(dequantiser)[-1]
-        group = _group_size(dequantiser) if is_per_channel_group(dequantiser) else row
+        group = row
+        if is_per_channel_group(dequantiser):
+            group = row // max(shape_of(dequantiser.all_input_nodes[1])[-1], 1)
         if group != row and not four_bits:
             return "blocks", "XNNPACK has groups of 4-bit weights only"
         if is_per_channel_group(dequantiser) and four_bits and group % _BLOCK:
@@ -81,11 +83,6 @@ def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
         if is_per_channel(dequantiser) and four_bits and row % 2:
             return "channels", "XNNPACK misreads 4-bit weights of an odd number of channels"
     return None
-
-
-def _group_size(dequantiser: Node) -> int:
-    scales = shape_of(dequantiser.all_input_nodes[1])
-    return int(shape_of(dequantiser)[-1] // max(scales[-1], 1))
 
 
 def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:
@@ -119,8 +116,7 @@ def beside_integers(node: Node) -> Reason | None:
     """Return why XNNPACK can't have a node whose input was quantised, or whose result is."""
     op, source = short(node), node.args[0] if node.args else None
     given = isinstance(source, Node) and is_dequant(source)
-    users = list(node.users)
-    if op == _PAD and given and not _stays_quantised(node, users):
+    if op == _PAD and given and not _stays_quantised(node, list(node.users)):
         return "quantised", "XNNPACK takes what is padded for integers, as its input was"
     if op in (NORM, CONVOLUTION) and is_one_dimensional(node):
         floats = op == NORM or not is_dequant(node.args[1])

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from torch.export import ExportedProgram
-
 from etdev.graph import channels_last_weights, with_contiguous_weights
 from etdev.quirks import Nodes, Quirk, Stage
 from etdev_cpu.layers import NORM, short
 from etdev_cpu.own_weights import give_own_weights
-
-
-def _make_contiguous(program: ExportedProgram, _: Sequence[Any]) -> ExportedProgram:
-    return with_contiguous_weights(program)
-
-
-def _give_own_weights(program: ExportedProgram, _: Sequence[Any]) -> ExportedProgram:
-    give_own_weights(program)
-    program.graph_module.recompile()
-    return program
-
 
 XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     name="xnnpack-channels-last-weights",
@@ -31,7 +15,7 @@ XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     "get_serialized_buffer_index",
     affects="executorch<1.6",
     find=channels_last_weights,
-    fix=_make_contiguous,
+    fix=lambda program, _: with_contiguous_weights(program),
 )
 NORMS_WITHOUT_WEIGHTS = Quirk(
     name="norms-without-weights",
@@ -42,6 +26,6 @@ NORMS_WITHOUT_WEIGHTS = Quirk(
     "DecomposeBatchNorm",
     affects="executorch<1.6",
     find=Nodes(only=lambda node: short(node) == NORM and node.args[1] is None),
-    fix=_give_own_weights,
+    fix=lambda program, _: give_own_weights(program),
 )
 QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -11,7 +11,7 @@ from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_dynamic
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import unwritten_constants
+from etdev.graph import computed_from, unwritten_constants
 from etdev_cpu.constraints import node_problem
 from etdev_cpu.layers import CONVOLUTION, LAYERS, NORM, argument, chain, is_layer, short
 from etdev_cpu.quantisers import Reason, quantised_problem
@@ -41,7 +41,9 @@ class Soundness:
 
     def __attrs_post_init__(self) -> None:
         self._constants = unwritten_constants(self.program)
-        self._alone = _of_constants_alone(self.program, self._constants)
+        # Ops without inputs, such as `arange`, are computed at run time.
+        alone = computed_from(self.program, self._constants, inputless=False)
+        self._alone = {node for node in self.program.graph.nodes if node.name in alone}
 
     def problem(self, match: Sequence[Node]) -> Reason | None:
         """Return why a match would fail or be wrong; else note how it reads its constants."""
@@ -109,17 +111,3 @@ class Soundness:
         if bias is not None and act is not None and is_dequant(act) and not is_dynamic_qdq(act):
             # A bias is quantised with the scales of the activation and of the weight.
             yield chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
-
-
-def _of_constants_alone(program: ExportedProgram, constants: Container[str]) -> set[Node]:
-    """Return the nodes that compute with constants alone, such as the transpose of a weight.
-
-    Ops without inputs, such as `arange`, are computed at run time.
-    """
-    alone: set[Node] = set()
-    for node in program.graph.nodes:
-        sources = [] if node.op != "call_function" else node.all_input_nodes
-        known = (source in alone or source.name in constants for source in sources)
-        if sources and all(known):
-            alone.add(node)
-    return alone

@@ -42,7 +42,7 @@ def hide_sources(graph: Graph) -> dict[str, dict[str, object]]:
 def _misleading(graph: Graph) -> Iterator[Node]:
     groups = get_source_partitions(graph, _LAYERS)
     for group in (group for found in groups.values() for group in found):
-        products = [node for node in group.nodes if _op(node) in _PRODUCTS]
+        products = [node for node in group.nodes if short(node) in _PRODUCTS]
         if len(products) != 1 or not _is_layer(products[0], group):
             yield from products
 
@@ -50,7 +50,7 @@ def _misleading(graph: Graph) -> Iterator[Node]:
 def _is_layer(product: Node, group: SourcePartition) -> bool:
     """Return True if a group is a product with a transposed weight, a bias and views."""
     nodes = set(group.nodes)
-    if product.kwargs or _op(product) == "bmm":
+    if product.kwargs or short(product) == "bmm":
         return False
     *_, given, weight = product.args
     if weight not in nodes or not _is_transpose(weight):
@@ -66,12 +66,12 @@ def _is_layer(product: Node, group: SourcePartition) -> bool:
 
 
 def _is_transpose(node: Any) -> bool:
-    op = _op(node)
+    op = short(node)
     return op == "t_copy" or (op == "permute_copy" and list(node.args[1]) == [1, 0])
 
 
 def _views_before(node: Any, nodes: set[Node]) -> Iterator[Node]:
-    while node in nodes and _op(node) in _VIEWS:
+    while node in nodes and short(node) in _VIEWS:
         yield node
         node = node.args[0]
 
@@ -81,15 +81,11 @@ def _added_and_viewed(product: Node, nodes: set[Node]) -> Iterator[Node]:
     node = product
     while len(node.users) == 1:
         (user,) = node.users
-        bias = node is product and _op(product) == "mm" and _op(user) == "add"
-        if user not in nodes or user.kwargs or not (bias or _op(user) in _VIEWS):
+        bias = node is product and short(product) == "mm" and short(user) == "add"
+        if user not in nodes or user.kwargs or not (bias or short(user) in _VIEWS):
             return
         yield user
         node = user
-
-
-def _op(node: Any) -> str:
-    return short(node) if isinstance(node, Node) and node.op == "call_function" else ""
 
 
 def _shape(node: Any) -> list[str]:

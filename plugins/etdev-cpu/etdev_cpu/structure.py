@@ -171,8 +171,7 @@ class _Reading:
 
 def contents(value: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor that `structure_of` lets through, where they are."""
-    flat = value.detach().reshape(-1).view(torch.uint8)
-    return flat.numpy().data
+    return value.detach().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _require(known: bool) -> None:

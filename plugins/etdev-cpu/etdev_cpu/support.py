@@ -19,7 +19,7 @@ from etdev import Group, KeepWhole, Refusal
 from etdev_cpu.constraints import OTHERWISE, loses_nan
 from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, reasons_told
-from etdev_cpu.notes import Notes, implicit, untagged
+from etdev_cpu.notes import IMPLICIT, Notes, untagged
 from etdev_cpu.quantisers import Reason, read_elsewhere
 from etdev_cpu.soundness import Soundness
 from etdev_cpu.sources import hide_sources
@@ -83,7 +83,9 @@ class Support:
             | hidden.get(node.name, {})
             for node, meta in notes.items()
         }
-        groups, problems = self._sound(program, groups, taken, implicit(read))
+        # XNNPACK leaves out quantisers whose layer does their work.
+        implicit = {name for name, note in read.items() if note.get(IMPLICIT)}
+        groups, problems = self._sound(program, groups, taken, implicit)
         self.notes = Notes(read, _patterns(groups))
         matched = {node for group in groups for node in group}
         refusals = [
@@ -159,7 +161,7 @@ def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]
 
 def _with_weights(match: Sequence[Node]) -> list[Node]:
     """Return a match with the weights that XNNPACK's matcher leaves to an earlier match."""
-    packing = [n for n in match if n.op == "call_function" and short(n) in (CONVOLUTION, NORM)]
+    packing = [node for node in match if short(node) in (CONVOLUTION, NORM)]
     weights = [weight for node in packing for weight in node.all_input_nodes[1:]]
     return list(dict.fromkeys((*match, *(w for w in weights if w.op == "placeholder"))))
 
