@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import evolve, field, frozen
 from attrs.validators import in_, instance_of
@@ -12,9 +12,6 @@ from etdev.errors import DeviceError, PluginError
 from etdev.schema.converters import frozen_tuple, one_line
 from etdev.schema.device import CPU, Device
 from etdev.schema.tensors import Constant, Tensor
-
-if TYPE_CHECKING:
-    from executorch.exir.backend.compile_spec_schema import CompileSpec as Theirs
 
 # From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
@@ -32,9 +29,17 @@ class CompileSpec:
     value: bytes = field(validator=instance_of(bytes))
 
 
-def compile_specs(
-    value: Mapping[str, bytes] | Iterable[CompileSpec | Theirs],
-) -> tuple[CompileSpec, ...]:
+class SpecLike(Protocol):
+    """The attributes of ExecuTorch's CompileSpec and of etdev's."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+
+def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[CompileSpec, ...]:
     """Return compile specs from ExecuTorch's, from etdev's, or from a mapping of key to bytes."""
     if isinstance(value, Mapping):
         return tuple(CompileSpec(key, data) for key, data in value.items())

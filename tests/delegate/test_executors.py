@@ -209,6 +209,7 @@ def test_what_an_executor_loses_is_compiled_by_processes_of_this_machine(worker,
     assert lowered.to_executorch().buffer == here.to_executorch().buffer
 
 
+@pytest.mark.suite
 def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(moody, tmp_path):
     plugin, cache = moody(dies=MUL), tmp_path / "cache"
     lowerer = Lowerer([plugin, "cpu"], executor=Gone(None, 0), cache=cache, on_failure="fallback")

@@ -29,7 +29,7 @@ BUDGETS = {
     "runtime": (2_285, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_312, 2_300),
+    "schema": (2_317, 2_300),
     "testing": (1_500, 1_500),
     "upstream": (390, 400),
 }

@@ -24,7 +24,6 @@ PRIVATE = {
         "executorch.exir._serialize._named_data_store.NamedDataStoreOutput",
         "executorch.exir._serialize._program.PTEFile",
         "executorch.exir._serialize._program._flatbuffer_to_program",
-        "executorch.exir._serialize._program._get_extended_header",
         "executorch.exir._serialize._program._restore_segments",
         "executorch.exir._serialize.data_serializer.DataEntry",
     ),
