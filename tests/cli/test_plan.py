@@ -88,6 +88,7 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
             "source_op": "aten.layer_norm.default",
             "inputs": ["aten_relu_default"],
             "values": ["getitem"],
+            "source": "layer_norm",
         },
     )
 
