@@ -51,9 +51,14 @@ class Session:
 
     @property
     def is_conclusive(self) -> bool:
-        """Return True if a call returns a finite value or text, which a wrong program may not."""
+        """Return True if the calls return values that a wrong program may not return.
+
+        Those are finite numbers, text, and sizes of integers that differ from call to call.
+        """
         values = [value for call in self.calls for value in call.outputs]
-        return any(isinstance(v, str) or bool(torch.as_tensor(v).isfinite().any()) for v in values)
+        sizes = {tuple(map(_size_of_integers, call.outputs)) for call in self.calls}
+        finite = (isinstance(v, str) or bool(torch.as_tensor(v).isfinite().any()) for v in values)
+        return any(finite) or len(sizes) > 1
 
     def call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> None:
         """Call the method with the first inputs that eager PyTorch takes, if it takes any.
@@ -136,3 +141,8 @@ def is_random(reference: Reference) -> bool:
             torch.manual_seed(seed)
             results.append(reference.call(leaves)[0])
     return len(results) == 2 and bool(mismatch(results[0], results[1], Tolerance(1e-9)))
+
+
+def _size_of_integers(value: Any) -> Any:
+    is_float = not isinstance(value, torch.Tensor) or value.is_floating_point()
+    return None if is_float else value.shape

@@ -122,6 +122,8 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "keeps only the last of two activations behind a layer"
     if op in _OF_IMAGES and len(sizes) != 4:
         yield "arguments", f"can't compile {op} of other than 4 dimensions"
+    if op == "upsample_bilinear2d" and _has_own_scales(sizes, shape_of(node), *others[1:]):
+        yield "arguments", "takes the scales of sizes, not those given, for upsample_bilinear2d"
     if op.startswith("permute") and not sizes:
         yield "arguments", "can't load a permute without dimensions"
     if op == NORM and len(sizes) == 2 and not is_layer(source):
@@ -150,6 +152,15 @@ def loses_nan(node: Node) -> bool:
 def _starts_before(sizes: Sequence[Any], dim: int = 0, start: Any = None, *_: Any) -> bool:
     """Return True if a slice starts further from the end than there are rows, as `x[-100:]` may."""
     return isinstance(start, int) and isinstance(sizes[dim], int) and start < -sizes[dim]
+
+
+def _has_own_scales(before: Any, after: Any, corners: bool = False, scales: Any = None) -> bool:
+    """Return True if the scales of a resized image are not the ratios of its sizes."""
+    sizes = zip(before[2:], after[2:], scales or (), strict=False)
+    return not corners and any(
+        scale != int(scale) and not (isinstance(old, int) and old * scale == new)
+        for old, new, scale in sizes
+    )
 
 
 def _fills_up(source: Any, weight: Any, *others: Any) -> bool:

@@ -204,6 +204,13 @@ MODELS = {
         ),
         "arguments",
     ),
+    "an image resized by scales that are not the ratios of its sizes": (
+        calls(
+            lambda _, x: nn.functional.interpolate(x, scale_factor=(1.3, 0.7), mode="bilinear"),
+            image,
+        ),
+        "arguments",
+    ),
     "a slice from before the start": (calls(lambda _, x: x[:, -100:3] * 2, square), "constraint"),
     "prelu of 2 dimensions": (lambda: (nn.PReLU(8).eval(), square()), None),
     "a norm of 2 dimensions": (

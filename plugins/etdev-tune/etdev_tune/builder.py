@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import warnings
@@ -39,6 +40,8 @@ from etdev_tune.toml_writer import toml_of
 
 # Number of conversions that are kept for later candidates.
 _KEPT = 3
+# Errors of a full disk.
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @frozen(eq=False)
@@ -187,9 +190,13 @@ class Builder:
                 path = lowered.save(place / "program.pte")
             return _described(candidate, path, lowered, time.perf_counter() - start)
         except EtdevError as error:
-            if isinstance(error, ArtifactError) and isinstance(error.__cause__, OSError):
-                # A full disk says nothing about the candidate.
-                raise no_room(error.__cause__) from error
+            cause = error.__cause__
+            while cause and cause.__cause__:
+                cause = cause.__cause__
+            own = isinstance(error, ArtifactError)
+            # A full disk says nothing about the candidate.
+            if isinstance(cause, OSError) and (own or cause.errno in _FULL):
+                raise no_room(cause) from error
             return Failure("refused", first_line(error))
 
     def _lowered(self, candidate: Candidate) -> Lowered:
