@@ -32,7 +32,7 @@ from etdev.registry.keep_whole import Wishes, wishers
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
-from etdev.schema.plan import MethodPlan
+from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.quirk import Stage
 
 _PLANNED = (Stage.PLANNED, Stage.EMIT)
@@ -120,6 +120,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         plan, _ = self._composition.planner().plan(sized, self._method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
+        self._composition.check_fit(Plan((plan,)))
         self._refuse_whole_ops(program, plan)
         check_claimed(
             "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"

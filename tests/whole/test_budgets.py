@@ -25,8 +25,8 @@ BUDGETS = {
     "pte": (1_605, 1_500),
     "quirks": (2_300, 2_300),
     "registry": (1_915, 1_900),
-    # Issue 33: runners; the libraries that a .pte needs.
-    "runtime": (2_285, 1_900),
+    # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
+    "runtime": (2_295, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_317, 2_300),
@@ -36,7 +36,8 @@ BUDGETS = {
 # Without portable/. Issues 33 and 34 add to the goal.
 HOST = (24_500, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
-PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (950, 700), "etdev-cpu": (1_600, 1_600)}
+# Issue 32: etdev-cpu leaves images that are resized by scales of their own.
+PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (950, 700), "etdev-cpu": (1_612, 1_600)}
 # Scripts, styles and HTML.
 PAGE = (1_050, 700)
 LOOSE_FILES = 6

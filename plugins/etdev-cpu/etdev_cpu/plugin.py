@@ -69,7 +69,7 @@ class CpuPlugin:
     def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:
         """XNNPACK's matches, each an atomic group with its quantisers and weights."""
         support = self._support()
-        groups, refusals = support.match(program, taken)
+        groups, refusals, caveats = support.match(program, taken)
         self._notes[method] = support.notes
         return Claim(
             BACKEND_ID,
@@ -78,7 +78,7 @@ class CpuPlugin:
             named_data=True,
             merge=not self.per_op,
             compiler=COMPILER,
-            caveats=support.caveats,
+            caveats=caveats,
         )
 
     @hookimpl

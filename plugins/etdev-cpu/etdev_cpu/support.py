@@ -39,12 +39,10 @@ class Support:
 
     Attributes:
         notes: Notes in `node.meta` for XNNPACK's compiler; set by `match`.
-        caveats: The matched nodes that XNNPACK computes otherwise than PyTorch; set by `match`.
     """
 
     def __init__(self, options: CpuPlugin) -> None:
         self.notes = Notes({}, {})
-        self.caveats: list[Refusal] = []
         self._options = options
         self._partitioner = XnnpackPartitioner(
             config_precisions=[ConfigPrecisionType[name.upper()] for name in options.precisions]
@@ -64,15 +62,15 @@ class Support:
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]
-    ) -> tuple[list[Group], list[Refusal]]:
-        """Match a program, and set `notes` and `caveats`.
+    ) -> tuple[list[Group], list[Refusal], list[Refusal]]:
+        """Match a program, and set `notes`.
 
         Args:
             program: Edge-dialect program; it is not changed.
             taken: Owners of the nodes that others have; float32 matches do without those nodes.
 
         Returns:
-            Atomic groups in graph order, and the reasons for refusing the other nodes.
+            Atomic groups in graph order, the reasons for refusing the other nodes, and caveats.
         """
         with _notes(program.graph) as notes, reasons_told() as reasons:
             hidden = hide_sources(program.graph)
@@ -97,13 +95,13 @@ class Support:
         ]
         # Integers are never NaN.
         floats = (node for group in groups if not any(map(is_dequant, group)) for node in group)
-        self.caveats = [
+        caveats = [
             Refusal(node, "nan", OTHERWISE)
             for node in floats
             if node.op == "call_function" and loses_nan(node)
         ]
         named = [Group(group, _why(notes[node] for node in group)) for group in groups]
-        return named, refusals
+        return named, refusals, caveats
 
     def _sound(
         self,

@@ -83,17 +83,11 @@ class OpenVinoPlugin:
     @hookimpl
     def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:
         """Claim every node that OpenVINO computes as PyTorch does."""
-        support = self._support()
-        groups, refusals = support.match(program, taken)
+        groups, refusals, caveats = self._support().match(program, taken)
         specs = {"device": self.device.encode()}
         compiler = COMPILER_IN_FLOAT32 if self.precision == "f32_all" else COMPILER
         return Claim(
-            BACKEND_ID,
-            groups,
-            refusals,
-            compile_specs=specs,
-            compiler=compiler,
-            caveats=support.caveats,
+            BACKEND_ID, groups, refusals, compile_specs=specs, compiler=compiler, caveats=caveats
         )
 
     @hookimpl

@@ -45,16 +45,12 @@ class Support:
         products: Take the ops whose inputs OpenVINO may round to bfloat16.
         exact: Leave ops that treat NaN or infinite values otherwise than PyTorch.
         rounds: Leave reads of constant tables, which OpenVINO may store in bfloat16.
-
-    Attributes:
-        caveats: The matched nodes that OpenVINO computes otherwise than PyTorch; set by `match`.
     """
 
     def __init__(
         self, skip: Collection[str], products: bool, exact: bool = False, rounds: bool = False
     ) -> None:
         self._skip = frozenset(skip)
-        self.caveats: list[Refusal] = []
         self._exact, self._rounds = exact, rounds
         self._products = products
         known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
@@ -73,17 +69,15 @@ class Support:
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]
-    ) -> tuple[list[Group], list[Refusal]]:
-        """Match what the partitioner would take, each node as if a delegate ended there.
-
-        Sets `caveats`.
+    ) -> tuple[list[Group], list[Refusal], list[Refusal]]:
+        """Match what the partitioner would take, judging each node as if a delegate ended there.
 
         Args:
             program: Edge-dialect program.
             taken: Not looked at; the host drops a group that lost a node.
 
         Returns:
-            Atomic groups in graph order, and the reasons for refusing the other nodes.
+            Atomic groups in graph order, the reasons for refusing the other nodes, and caveats.
         """
         unpacking = _unpacking(program)
         sound = Soundness(program, unpacking, self._exact)
@@ -97,9 +91,8 @@ class Support:
                 groups.add(node)
         refusals = [Refusal(node, *reasons[node]) for node in ops if node in reasons]
         kept = [node for node in ops if node not in reasons and not self._exact]
-        found = ((node, sound.nan_problem(node)) for node in kept)
-        self.caveats = [Refusal(node, *caveat) for node, caveat in found if caveat]
-        return [Group(nodes, why) for nodes, why in groups.opened if nodes], refusals
+        caveats = [Refusal(node, *caveat) for node in kept if (caveat := sound.nan_problem(node))]
+        return [Group(nodes, why) for nodes, why in groups.opened if nodes], refusals, caveats
 
     def _reasons(
         self, ops: Collection[Node], sound: Soundness, unpacking: Collection[str]
