@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
-    "(root)": (1_307, 1_300),
+    # Issue 32: a partitioner, too, refuses a plugin that can't compile here.
+    "(root)": (1_308, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     "cli": (1_990, 1_900),
     "delegate": (2_900, 2_900),

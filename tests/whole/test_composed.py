@@ -13,6 +13,7 @@ from torch import nn
 from toys import Takes
 
 import etdev
+from etdev import Probe, hookimpl
 from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 
 pytestmark = pytest.mark.skipif(
@@ -28,7 +29,7 @@ def backends(manager, method="forward"):
 
 def without_sources(plan):
     """A plan without the exported program's ops, of which ExecuTorch's loop leaves no trace."""
-    entries = tuple(evolve(entry, source_op="") for entry in plan.ledger)
+    entries = tuple(evolve(entry, source_op="", source="") for entry in plan.ledger)
     return evolve(plan, ledger=evolve(plan.ledger, entries=entries))
 
 
@@ -39,6 +40,18 @@ def test_it_delegates_what_the_lowerer_would():
     lowered = etdev.Lowerer(["cpu"]).lower(program)
     assert without_sources(composed.plan) == without_sources(lowered.plan["forward"])
     assert manager.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_a_plugin_that_can_not_compile_here_is_refused_by_name():
+    class Unfit(Takes):
+        @hookimpl
+        def probe(self):
+            return Probe(unfit="no accelerator")
+
+    program = torch.export.export(Function(torch.add), (torch.ones(2), torch.ones(2)))
+    composed = etdev.partitioner([Unfit("unfit", ("add.Tensor",))])
+    with pytest.raises(PluginError, match="unfit: can't compile here: no accelerator"):
+        to_edge_transform_and_lower(program, partitioner=[composed])
 
 
 def test_an_executorch_that_asks_for_no_changes_is_refused(monkeypatch):

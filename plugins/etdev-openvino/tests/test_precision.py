@@ -128,6 +128,23 @@ def test_a_partitioner_refuses_what_it_cannot_ask_of_executorch():
     assert caught.value.cure.endswith('or give the plugin precision = "bf16" or "f32"')
 
 
+def test_a_partitioner_plans_an_integer_constant_without_its_value():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x):
+            self.count.add_(x)
+            return self.count * 2
+
+    with torch.no_grad():
+        program = torch.export.export(Counts(), (torch.ones(3),))
+    composed = etdev.partitioner([ROUNDED])
+    to_edge_transform_and_lower(program, partitioner=[composed])
+    assert composed.plan is not None
+
+
 def test_what_this_cpu_rounds_to_is_allowed_for():
     rounded = 3e-2 if machine.has_bfloat16() else 1e-4
     for plugin, expected in ((ROUNDED, rounded), (EVERYWHERE, 1e-4)):
