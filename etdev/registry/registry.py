@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -219,21 +220,26 @@ def _line_of(text: str, key: str) -> int | None:
 
     `pin[1].op` is a key of the second of the tables `[[pin]]`. TOML parsers keep no positions.
     """
-    table = ""
-    seen: Counter[str] = Counter()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*(\[\[?)([^\]]+)\]", line):
-            table = header[2].strip().replace('"', "")
-            if header[1] == "[[":
-                seen[table] += 1
-                table = f"{table}[{seen[table] - 1}]"
-            if table == key or table.startswith(key + "."):
-                return number
-        elif setting := re.match(r"\s*([\w\"'.-]+)\s*=", line):
-            name = re.sub(r"[\"']", "", setting[1])
-            full = f"{table}.{name}" if table else name
-            if full == key or full.startswith(key + "."):
-                return number
     # A key inside `{ ... }` is on the line of its table, a table inside `[ ... ]` on its key's.
     parent = re.sub(r"(\[\d+\]|\.[^.\[]+)$", "", key)
-    return _line_of(text, parent) if parent != key else None
+    return _lines(text).get(key) or (_line_of(text, parent) if parent != key else None)
+
+
+@lru_cache(maxsize=1)
+def _lines(text: str) -> dict[str, int]:
+    """Return the first line of each dotted key and of each table around one."""
+    table, lines, seen = "", dict[str, int](), Counter[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)([^\]]+)\]", line):
+            table = full = header[2].strip().replace('"', "")
+            if header[1] == "[[":
+                seen[table] += 1
+                table = full = f"{table}[{seen[table] - 1}]"
+        elif setting := re.match(r"\s*([\w\"'.-]+)\s*=", line):
+            name = re.sub(r"[\"']", "", setting[1])
+            full = f"{table}.{name}".removeprefix(".")
+        else:
+            continue
+        for part in itertools.accumulate(full.split("."), "{}.{}".format):
+            lines.setdefault(part, number)
+    return lines
