@@ -40,8 +40,8 @@ from etdev_tune.toml_writer import toml_of
 
 # Number of conversions that are kept for later candidates.
 _KEPT = 3
-# Errors of a full disk.
-_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+# Compilers and ExecuTorch's emission write temporary files, too.
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @frozen(eq=False)
@@ -190,12 +190,11 @@ class Builder:
                 path = lowered.save(place / "program.pte")
             return _described(candidate, path, lowered, time.perf_counter() - start)
         except EtdevError as error:
-            cause = error.__cause__
-            while cause and cause.__cause__:
+            cause: Any = error
+            while cause and not isinstance(cause, OSError):
                 cause = cause.__cause__
-            own = isinstance(error, ArtifactError)
-            # A full disk says nothing about the candidate.
-            if isinstance(cause, OSError) and (own or cause.errno in _FULL):
+            if cause and (isinstance(error, ArtifactError) or cause.errno in _NO_ROOM):
+                # A full disk says nothing about the candidate.
                 raise no_room(cause) from error
             return Failure("refused", first_line(error))
 

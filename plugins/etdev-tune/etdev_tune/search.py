@@ -198,9 +198,11 @@ class Search:
 
         The effect of a move is measured end to end, since costs of parts don't add up.
         """
-        best, built = self.best(), [a for a in self.attempts if a.record]
+        built = [attempt for attempt in self.attempts if attempt.record]
+        if not built:
+            return
         asked = max(built, key=lambda a: len(a.candidate.plugins))
-        for move in list(moves_of(asked.plan, best.plan, plugins)):
+        for move in list(moves_of(asked.plan, self.best().plan, plugins)):
             self._change(self.best().candidate.with_pins(move.pins, move.owner, move.name))
 
 

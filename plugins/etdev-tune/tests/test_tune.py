@@ -140,6 +140,13 @@ def test_a_plugin_that_can_not_compile_is_left_out_of_the_untuned_plan(tuned):
     assert trial(tuning, "portable alone").against_untuned.value == pytest.approx(10)
 
 
+def test_a_search_in_which_nothing_can_be_built_says_why(tuned, monkeypatch):
+    refused = Failure("refused", "on purpose")
+    monkeypatch.setattr(builder.Builder, "build", lambda *_: refused)
+    with pytest.raises(TuneError, match=r"no candidate runs within 0.001 \(untuned: refused: on"):
+        tuned(Scripted(xnnpack_is_faster))
+
+
 @pytest.mark.parametrize("kind", ["crash", "hang"])
 def test_a_candidate_that_crashes_or_hangs_is_a_finding_and_never_wins(tuned, kind):
     target = Scripted(lambda backends: Failure(kind, "on purpose") if backends else 1)
