@@ -74,7 +74,7 @@ class Schema:
 
 @cache
 def schema(folder: str, file: str, root: str) -> Schema:
-    """Read the schema of a file format from ExecuTorch's wheel, of which nothing is imported."""
+    """Read the schema of a file format from ExecuTorch's wheel, without importing ExecuTorch."""
     text = _source(folder, file)
     unions = {name: tuple(re.findall(r"\w+", body)) for name, body in _UNIONS.findall(text)}
     enums = {
@@ -102,7 +102,8 @@ def _source(folder: str, file: str) -> str:
         Path(place, folder, file) for place in (spec and spec.submodule_search_locations) or ()
     ]
     path = next(place for place in places if place.is_file())
-    text = re.sub(r"//.*", "", path.read_text("utf-8"))
+    # Members in a comment have no kernels yet, but files have them.
+    text = re.sub(r"(?m)//(?!\s*\w+ = \d+,$).*", "", path.read_text("utf-8"))
     # An include is next to the file, or it is the schema of programs.
     for name in _INCLUDE.findall(text):
         beside = folder if path.with_name(name).is_file() else PROGRAM[0]

@@ -24,7 +24,8 @@ COPIES = "et_copy::"
 _DTYPES = {
     "BYTE": "uint8", "CHAR": "int8", "SHORT": "int16", "INT": "int32", "LONG": "int64",
     "HALF": "float16", "FLOAT": "float32", "DOUBLE": "float64", "BOOL": "bool",
-    "BFLOAT16": "bfloat16",
+    "BFLOAT16": "bfloat16", "COMPLEXHALF": "complex32", "COMPLEXFLOAT": "complex64",
+    "COMPLEXDOUBLE": "complex128",
 }  # fmt: skip
 # The first bytes of shared libraries.
 _LIBRARIES = (
