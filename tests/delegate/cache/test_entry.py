@@ -58,7 +58,7 @@ def test_a_weight_is_kept_by_its_digest():
     assert one.data_store_output.buffers[0] not in entry.blobs
     assert len(packed([one], KEY, other).blobs) == len(entry.blobs) + 1
     assert unpacked(entry, 1, "test", known) == [one]
-    with pytest.raises(CacheError, match="make no sense"):
+    with pytest.raises(CacheError, match="invalid results"):
         unpacked(entry, 1, "test", other)
 
 
@@ -125,7 +125,7 @@ def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
     sound = packed([result(b"x")], KEY, Digests())
     for place in (sound.content[0], sound.content[0]["data"]):
         place["scratch"] = [1]
-        with pytest.raises(CacheError, match="make no sense"):
+        with pytest.raises(CacheError, match="invalid results"):
             unpacked(sound, 1, "test", Digests())
         del place["scratch"]
     assert len(unpacked(sound, 1, "test", Digests())) == 1
@@ -213,7 +213,7 @@ def test_a_forged_entry_is_refused_or_gives_results(head, content, blobs):
 def test_named_data_that_makes_no_sense_is_refused(change):
     data = {**INSIDE, "inside": {"k": {**ENTRY, **change}}}
     forgery = forged({"key": KEY, "content": [{**RESULT, "data": data}], "blobs": [4]})
-    with pytest.raises(CacheError, match="make no sense"):
+    with pytest.raises(CacheError, match="invalid results"):
         unpacked(Entry.from_bytes(forgery, "test", KEY), 1, "test", Digests())
 
 
