@@ -58,11 +58,7 @@ class Group(click.Group):
             return command
         if name not in extensions.offers(COMMANDS) and name not in extensions.EXTRAS[COMMANDS]:
             return None
-        try:
-            added: click.Command = extensions.load(COMMANDS, name, _fault)
-        except PluginError as error:
-            return Unusable(name, error)
-        return added
+        return loaded(COMMANDS, name)
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -86,6 +82,15 @@ class Group(click.Group):
             else:
                 complain(f"internal error: {first_line(error)}; run again with --debug", "red")
         raise click.exceptions.Exit(1)
+
+
+def loaded(group: str, name: str) -> click.Command:
+    """Return the command of another distribution, or one that says why it can't be used."""
+    try:
+        added: click.Command = extensions.load(group, name, _fault)
+    except PluginError as error:
+        return Unusable(name, error)
+    return added
 
 
 def _fault(command: object) -> str:

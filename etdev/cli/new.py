@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from etdev.cli import options, results
-from etdev.cli.group import Command
+from etdev.cli.group import Command, loaded
+from etdev.registry import extensions
 from etdev.scaffold.names import Names
 from etdev.scaffold.project import KINDS, guide, write
 from etdev.schema.documents import DISTRIBUTION, GUIDE
 
 
-@click.command("new", cls=Command)
+class New(Command):
+    """A command whose KIND may be a command of another distribution."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], *rest: Any, **settings: Any
+    ) -> click.Context:
+        added = {*extensions.offers(extensions.NEW), *extensions.EXTRAS[extensions.NEW]}
+        if args and args[0] in added:
+            own = loaded(extensions.NEW, args[0])
+            return own.make_context(f"{info_name} {args[0]}", args[1:], *rest, **settings)
+        return super().make_context(info_name, args, *rest, **settings)
+
+
+@click.command("new", cls=New)
 @click.argument("kind", type=click.Choice([*KINDS, "guide"]))
 @click.argument("name", default=None, required=False)
 @click.option(
@@ -27,6 +42,8 @@ from etdev.schema.documents import DISTRIBUTION, GUIDE
 @options.debug
 def command(kind: str, name: str | None, into: Path) -> None:
     """Write a new plugin's distribution, or print the guide to plugins.
+
+    With etdev[cpp], etdev new app net.pte writes a C++ project that runs a .pte.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
     compared as pip compares them: My_NPU is my-npu. The plugin installs, lowers a model and passes

@@ -13,12 +13,14 @@ from attrs import frozen
 from etdev.errors import PluginError, first_line
 from etdev.registry.watchdog import waiting_for
 
-COMMANDS, RUNNERS, VIEWS = "etdev.commands", "etdev.runners", "etdev.views"
+COMMANDS, NEW = "etdev.commands", "etdev.new"
+RUNNERS, VIEWS = "etdev.runners", "etdev.views"
 # Additions by etdev's own distributions, and the extra of etdev that installs each. No other name
 # may be suggested to pip: anyone can upload a distribution called etdev-something.
 EXTRAS = {
     COMMANDS: {"tune": "tune"},
-    RUNNERS: {},
+    NEW: {"app": "cpp"},
+    RUNNERS: {"cpp": "cpp"},
     VIEWS: {"html": "page", "node-data": "page"},
 }
 # Set in the environment, it limits imports to what is named.

@@ -14,7 +14,7 @@ BUDGETS = {
     # Issue 32: a partitioner, too, refuses a plugin that can't compile here.
     "(root)": (1_308, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
-    "cli": (1_990, 1_900),
+    "cli": (2_005, 1_900),
     "delegate": (2_900, 2_900),
     "edge": (1_350, 1_400),
     "graph": (1_800, 1_800),
@@ -38,7 +38,12 @@ BUDGETS = {
 HOST = (24_500, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
-PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (950, 700), "etdev-cpu": (1_612, 1_600)}
+PLUGINS = {
+    "etdev-cpp": (960, 1_000),
+    "etdev-tune": (3_180, 3_200),
+    "etdev-page": (950, 700),
+    "etdev-cpu": (1_612, 1_600),
+}
 # Scripts, styles and HTML.
 PAGE = (1_050, 700)
 LOOSE_FILES = 6

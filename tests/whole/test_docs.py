@@ -12,6 +12,7 @@ import attrs
 import pytest
 import torch
 from click.testing import CliRunner
+from etdev_cpp.cli import APP
 from etdev_tune.report import TUNING
 from examples import documents
 from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
@@ -298,7 +299,7 @@ def test_the_python_of_a_document_runs(document, desk):
 @pytest.mark.parametrize("block", TOML, ids=lambda block: block.title)
 def test_the_toml_of_a_document_is_valid(block):
     if block.file == "pyproject.toml":
-        groups = {discovery.GROUP, extensions.COMMANDS, extensions.RUNNERS, extensions.VIEWS}
+        groups = {discovery.GROUP, *extensions.EXTRAS}
         assert groups.issuperset(tomllib.loads(block.text)["project"]["entry-points"])
     else:
         assert registry.parse(block.text, block.document).names
@@ -331,7 +332,7 @@ def test_the_readme_shows_every_command():
 def test_the_page_on_integration_has_the_schema_of_every_document():
     rows = documents.rows(INTEGRATION, "| command | schema | version | its other keys |")
     assert sorted((schema.strip("`"), int(version)) for _, schema, version, _ in rows) == sorted(
-        (document.name, document.version) for document in (*DOCUMENTS_PRINTED, TUNING)
+        (document.name, document.version) for document in (*DOCUMENTS_PRINTED, TUNING, APP)
     )
     named = {word.split()[1] for row in rows for word in re.findall(r"`(etdev [^`]+)`", row[0])}
     assert named == {*COMMANDS, "tune"}

@@ -160,6 +160,7 @@ def test_the_extras_name_the_distributions(outside):
     (metadata,) = [path / "METADATA" for path in wheels.iterdir() if path.name.endswith("-info")]
     lines = metadata.read_text("utf-8").splitlines()
     for extra, distribution in (
+        ("cpp", "etdev-cpp"),
         ("tune", "etdev-tune"),
         ("page", "etdev-page"),
         ("html", "etdev-page"),
@@ -185,6 +186,7 @@ def plain(outside, tmp_path_factory):
         ("etdev tune --help", "error: tune: not installed; pip install 'etdev[tune]'"),
         ("etdev plan net.py:model --html net.html",
          "error: html: not installed; pip install 'etdev[page]'"),
+        ("etdev new app net.pte", "error: app: not installed; pip install 'etdev[cpp]'"),
         ("python -c 'import etdev; etdev.tune'",
          "ImportError: etdev.tune is not installed; pip install 'etdev[tune]'"),
         ("python -c 'from etdev import Tuning'",

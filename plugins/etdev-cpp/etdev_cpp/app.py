@@ -1,0 +1,125 @@
+"""C++ projects that run a .pte, rendered from templates and written all or none."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import torch
+
+from etdev.errors import EtdevError
+from etdev.files import unseen, unwritable
+from etdev.pte import ptd
+from etdev.pte.artifact import Artifact
+from etdev.pte.read import read
+from etdev.runtime.inputs import prepared, random_inputs
+from etdev.schema.report.sheet import size
+from etdev_cpp.frames import raw
+from etdev_cpp.interface import Interface
+from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
+
+_ENDING = ".txt"
+# They run, too.
+_SCRIPTS = ("build.sh",)
+_COMPONENT = "executorch"
+
+
+def write(program: Path, folder: Path | None = None, data: Path | None = None) -> Path:
+    """Write a project around a .pte, or nothing of it, and return its folder.
+
+    Args:
+        program: The .pte, which is copied.
+        folder: The folder of the project, which must not exist; `net-app` for net.pte if None.
+        data: Its .ptd; None searches next to the .pte.
+
+    Raises:
+        EtdevError: The folder exists, or no library has a kernel or a backend of the .pte.
+    """
+    artifact = read(program)
+    data = data or ptd.find(artifact, program)
+    folder = folder or Path(f"{program.stem}-app")
+    if folder.exists() or folder.is_symlink():
+        raise EtdevError(str(folder), "is there already", "name another folder")
+    texts = rendered(artifact, Wheel.here(), data)
+    with unseen(folder) as draft:
+        try:
+            for name, text in texts.items():
+                (draft / name).write_text(text, encoding="utf-8", newline="\n")
+            for name in _SCRIPTS:
+                (draft / name).chmod(0o755)
+            for file in filter(None, (program, data)):
+                shutil.copyfile(file, draft / file.name)
+            lines = [_example(program, method.name, draft) for method in artifact.methods]
+            (draft / "calls.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+            draft.rename(folder)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+    return folder
+
+
+def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, str]:
+    """Return the text of each file of a project, by its name."""
+    program, interface = Path(artifact.path), Interface(artifact)
+    needed = wheel.needed(artifact)
+    names = [file.name.removeprefix("lib").partition(".")[0] for file in needed]
+    copied = [program.name, *([data.name] if data else [])]
+    paths = ("kProgram", "kData")[: len(copied)]
+    values = {
+        "name": re.sub(r"[^A-Za-z0-9_-]", "_", program.stem),
+        "program": program.name,
+        "version": wheel.version,
+        "executorch": wheel.folder,
+        "standard": STANDARD,
+        "definitions": " ".join(f"-D{name}" for name in DEFINITIONS),
+        "keep": "-Wl,--no-as-needed",
+        "libraries": " ".join(f"-l{name}" for name in names),
+        "components": " ".join(_target(name) for name in names),
+        "data": " ".join(copied),
+        "aliases": interface.aliases(),
+        "constants": f'  static constexpr const char* kData = "{data.name}";' if data else "",
+        "share_arenas": "false",
+        "parameter": ", const std::string& data = kData" if data else "",
+        "files": "std::vector<std::string>{data}" if data else "std::vector<std::string>{}",
+        "loads": interface.loads(),
+        "methods": interface.declarations(),
+        "runs": interface.runs(),
+        "choices": interface.choices(),
+        "paths": ", ".join(f"(binary / Model::{path}).string()" for path in paths),
+        "interface": interface.described(),
+        "sizes": _sizes([program, *([data] if data else []), *needed]),
+    }
+    templates = files(__package__) / "templates"
+    return {
+        entry.name.removesuffix(_ENDING): Template(entry.read_text("utf-8")).substitute(values)
+        for entry in templates.iterdir()
+        if entry.name.endswith(_ENDING)
+    }
+
+
+def _target(library: str) -> str:
+    """Return the CMake target of a library: `executorch::backend_xnnpack`, say."""
+    return f"executorch::{library.removeprefix(_COMPONENT).removeprefix('_') or 'runtime'}"
+
+
+def _sizes(parts: Sequence[Path]) -> str:
+    sizes = {part.name: part.stat().st_size for part in parts}
+    return "\n".join(f"| `{name}` | {own:,} ({size(own)}) |" for name, own in sizes.items())
+
+
+def _example(program: Path, method: str, folder: Path) -> str:
+    """Write inputs of a method to a folder, and return the line of a call with them."""
+    words = [method]
+    facts = next(known for known in read(program).methods if known.name == method)
+    inputs = prepared(facts, random_inputs(program, method))
+    for index, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor):
+            name = f"{re.sub(r'[^A-Za-z0-9_]', '_', method)}.input{index}.bin"
+            (folder / name).write_bytes(raw(value))
+            words.append(f"{name}:{'x'.join(map(str, value.shape))}")
+        elif value is not None:
+            words.append(str(value).lower())
+    return " ".join(words)

@@ -1,0 +1,123 @@
+"""Builds of C++ programs against ExecuTorch's wheel, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from attrs import frozen
+from blake3 import blake3
+from platformdirs import user_cache_path
+
+from etdev.errors import RunError
+from etdev_cpp.wheel import Wheel
+
+# Names a compiler, as make and CMake read it.
+VARIABLE = "CXX"
+COMPILERS = ("c++", "g++", "clang++")
+CURE = f"install g++ or clang++, or name a compiler with {VARIABLE}; --runner python needs none"
+_LIMIT_S = 600
+
+
+@frozen
+class Compiler:
+    """A C++ compiler: the words that start it, and what it says of its version."""
+
+    words: tuple[str, ...]
+    version: str
+
+    @classmethod
+    def here(cls) -> Compiler:
+        """Return the compiler that CXX names, else the first one of this machine.
+
+        Raises:
+            RunError: There is none, or it doesn't work.
+        """
+        words = find()
+        if not words:
+            raise RunError("cpp", "there is no C++ compiler", CURE)
+        try:
+            done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise RunError("cpp", f"{shlex.join(words)} doesn't work: {error}", CURE) from error
+        if done.returncode:
+            what = f"{shlex.join(words)} --version ended with exit code {done.returncode}"
+            raise RunError("cpp", what, CURE)
+        return cls(tuple(words), done.stdout)
+
+
+def find() -> list[str]:
+    """Return the words that start a compiler, which is not started; none if there is none."""
+    if named := shlex.split(os.environ.get(VARIABLE, "")):
+        return named if shutil.which(named[0]) else []
+    return next(([name] for name in COMPILERS if shutil.which(name)), [])
+
+
+def sources() -> dict[str, str]:
+    """Return the runner's sources by file name."""
+    folder = files(__package__) / "sources"
+    found = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+    return dict(sorted(found.items()))
+
+
+def runner(flags: Sequence[str] = ("-O2",)) -> Path:
+    """Return the runner's program, which is built if this machine has none of its key.
+
+    The key has the sources, the compiler's version, the flags, and the version and the place of
+    ExecuTorch's wheel. Builds at the same time don't disturb each other, and none is seen
+    incomplete.
+
+    Raises:
+        RunError: There is no compiler, or it fails.
+    """
+    wheel, compiler, texts = Wheel.here(), Compiler.here(), sources()
+    key = repr((texts, compiler, list(flags), wheel.version, str(wheel.folder)))
+    folder = user_cache_path("etdev", appauthor=False) / "runners"
+    program = folder / f"cpp-{blake3(key.encode()).hexdigest()[:24]}"
+    if program.exists():
+        return program
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as place:
+            for name, text in texts.items():
+                (Path(place) / name).write_text(text, encoding="utf-8")
+            built = Path(place) / "runner"
+            main = Path(place) / "runner.cpp"
+            compile_program(compiler, [main], built, wheel, flags)
+            os.replace(built, program)
+    except OSError as error:
+        what = f"the C++ runner can't be written: {error}"
+        raise RunError(str(folder), what, "make that folder writable") from error
+    return program
+
+
+def compile_program(
+    compiler: Compiler, mains: Sequence[Path], program: Path, wheel: Wheel, flags: Sequence[str]
+) -> None:
+    """Compile and link a program with all libraries of a wheel.
+
+    Raises:
+        RunError: The compiler fails.
+    """
+    words = [
+        *(*compiler.words, *flags, *wheel.compile_flags(), *map(str, mains)),
+        *("-o", str(program), *wheel.link_flags(wheel.libraries)),
+    ]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RunError("cpp", f"{compiler.words[0]} took longer than {_LIMIT_S} s", CURE) from None
+    if done.returncode:
+        first = next(_errors(done.stderr), f"exit code {done.returncode}")
+        what = f"{shlex.join(compiler.words)} can't build the C++ runner: {first}"
+        raise RunError("cpp", what, CURE)
+
+
+def _errors(text: str) -> Iterator[str]:
+    yield from (line.strip() for line in text.splitlines() if "error" in line)

@@ -1,0 +1,46 @@
+"""`etdev new app` writes a C++ project that runs a .pte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from etdev.cli import options, results
+from etdev.cli.group import Command
+from etdev.cli.progress import working
+from etdev.schema.documents import Document
+
+APP = Document("etdev.app", 1)
+
+
+@click.command("app", cls=Command)
+@options.program
+@click.argument("folder", type=options.FILE, required=False)
+@options.data
+@options.as_json
+@options.debug
+def command(program: Path, folder: Path | None, data: Path | None) -> None:
+    """Write a C++ project that runs PROGRAM, a .pte.
+
+    FOLDER is that of the project, net-app for net.pte if left out. It has the .pte, model.h with
+    the types and sizes of its inputs and outputs, main.cpp that runs it on the calls in a file,
+    CMakeLists.txt, and build.sh for a CMake older than 3.28. It links those libraries of
+    ExecuTorch's wheel that the .pte needs.
+
+    \b
+    etdev new app net.pte
+    cd net-app
+    ./build.sh
+    ./build/net calls.txt
+
+    Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
+    """  # noqa: D301 - click reads the escape
+    with working() as say:
+        from etdev_cpp.app import write
+
+        say("write", str(folder or ""))
+        written = write(program, folder, data)
+    files = [str(path) for path in sorted(written.rglob("*"))]
+    body = {"program": str(program), "folder": str(written), "files": files}
+    results.report(lambda: APP.stamped(body), [*files, f"\nnext: cd {written} && ./build.sh"])

@@ -1,0 +1,153 @@
+"""The runner `cpp`: ExecuTorch's C++ runtime in a process of its own, which etdev builds."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from attrs import define, field
+
+from etdev.errors import RunError
+from etdev.files import in_scratch, scratch
+from etdev.pte.artifact import MethodArtifact
+from etdev.runtime.child import LIMIT_S, Child, Outcome, Raised
+from etdev.runtime.runners import Calls
+from etdev.runtime.worker import CallResult, Program
+from etdev_cpp import build
+from etdev_cpp.frames import Reader, Writer
+
+NAME = "the C++ runtime"
+# Where the delegate of OpenVINO finds OpenVINO.
+OPENVINO = "OPENVINO_LIB_PATH"
+
+
+@define(eq=False)
+class CppRunner:
+    """A runner whose process is a C++ program.
+
+    Args:
+        flags: Options of the compiler that builds it.
+    """
+
+    flags: Sequence[str] = ("-O2",)
+    name: str = "cpp"
+    _child: Child | None = field(default=None, init=False)
+
+    @property
+    def verifies(self) -> bool:
+        """True if there is a compiler, since it loads what executorch.runtime loads."""
+        return bool(build.find())
+
+    def prepare(self) -> None:
+        """Build the program if it isn't there, and start it.
+
+        Raises:
+            RunError: It can't be built.
+        """
+        if self._child is None:
+            program = build.runner(self.flags)
+            self._child = Child(NAME, _environment(), (str(program),))
+            atexit.register(self.close)
+        self._child.start()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child:
+            self._child.close()
+
+    def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
+        """Return the backends and the kernels that the wheel's libraries lack for a method."""
+        backends = list(dict.fromkeys(delegate.backend_id for delegate in method.delegates))
+        order = Writer().number("c", b"k").texts(backends).texts(list(method.operators))
+        outcome = self._ask(order, lambda reader: (reader.texts(), reader.texts()))
+        if outcome.failure:
+            raise RunError("cpp", outcome.failure, "report this")
+        lacking: tuple[list[str], list[str]] = outcome.values[0]
+        return lacking
+
+    def load(self, program: Program, method: str) -> Outcome:
+        """Load a method, and yield no value."""
+        return self._about(program, b"l", lambda order: order.text(method))
+
+    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> Outcome:
+        """Call methods in turn in one loaded program; the values are a CallResult for each."""
+
+        def write(order: Writer) -> None:
+            order.number("Q", repeat).number("Q", len(calls))
+            for name, inputs in calls:
+                order.text(name).values(inputs)
+
+        return self._about(program, b"r", write, _result, limit_s)
+
+    def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
+        """Call a method several times; the value is its ETDump."""
+
+        def write(order: Writer) -> None:
+            order.text(method).values(inputs).number("Q", count)
+
+        return self._about(program, b"t", write, Reader.blob)
+
+    def _about(
+        self,
+        program: Program,
+        kind: bytes,
+        write: Callable[[Writer], object],
+        read: Callable[[Reader], Any] = Reader.blob,
+        limit_s: float = LIMIT_S,
+    ) -> Outcome:
+        """Send an order about a program; `write` adds the rest of it."""
+        with scratch() as folder:
+            path = Path(folder) / "program.pte"
+            if isinstance(program.source, Path):
+                path = program.source
+            else:
+                with in_scratch():
+                    path.write_bytes(program.source)
+            order = Writer().number("c", kind).text(str(path)).text(str(program.data or ""))
+            order.number("?", program.share_arenas)
+            try:
+                write(order)
+            except TypeError as error:
+                return Outcome((), f"{NAME} failed with {error}")
+            return self._ask(order, read, limit_s)
+
+    def _ask(
+        self, order: Writer, read: Callable[[Reader], Any], limit_s: float = LIMIT_S
+    ) -> Outcome:
+        """Send an order, and read the value of each answer."""
+
+        def answers(stream: IO[bytes]) -> Iterator[Any]:
+            while True:
+                reader = Reader.next(stream)
+                kind = reader.number("c")
+                if kind == b"e":
+                    raise Raised(reader.text())
+                if kind != b"v":
+                    return
+                yield read(reader)
+
+        self.prepare()
+        assert self._child
+        return self._child.ask(order.framed(), answers, limit_s)
+
+
+def _result(reader: Reader) -> CallResult:
+    outputs, inputs = reader.several(reader.value), reader.several(reader.value)
+    return CallResult(outputs, inputs, reader.several(lambda: reader.number("d")))
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables by which delegates find their libraries, as executorch.runtime does."""
+    if os.environ.get(OPENVINO):
+        return {}
+    spec = find_spec("openvino")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    found = [file for place in places for file in Path(place, "libs").glob("libopenvino_c.so*")]
+    return {OPENVINO: str(min(found))} if found else {}
+
+
+RUNNER = CppRunner()

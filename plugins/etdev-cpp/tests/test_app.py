@@ -1,0 +1,207 @@
+"""`etdev new app` writes a project that builds without warnings and prints what eager prints."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+from etdev_cpp.app import rendered, write
+from etdev_cpp.frames import raw
+from etdev_cpp.wheel import Wheel
+from executorch.exir import ExecutorchBackendConfig
+from models.matrix import LARGE, SMALL
+from shell import fails, succeeds
+from torch import nn
+from torch.export import Dim
+
+from etdev import Lowerer
+from etdev.errors import EtdevError, RunError
+from etdev.pte.read import read
+from etdev.runtime.compare import compare, flat
+
+pytestmark = pytest.mark.usefixtures("compiles")
+
+
+class Flags(nn.Module):
+    """Inputs and outputs that are not all tensors of floats."""
+
+    def forward(self, x, flags, image):
+        return x.sum(0).to(torch.int64), ~flags, x.argmax().item(), image.relu()
+
+
+class Scale(nn.Module):
+    """A method of a dynamic size."""
+
+    def forward(self, x):
+        return x * 2
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory for each test, so that messages hold short paths."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def built(folder):
+    """Build a project, which has to give no warning, and return its binary."""
+    done = subprocess.run(["./build.sh"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (binary,) = (path for path in (folder / "build").iterdir() if not path.suffix)
+    return binary
+
+
+def ran(folder, binary, calls):
+    """Run calls of methods; return the lines that are printed, and the outputs of each call."""
+    lines = []
+    for number, (method, inputs) in enumerate(calls):
+        words = [method]
+        for index, value in enumerate(inputs):
+            if isinstance(value, torch.Tensor):
+                (folder / f"{number}.{index}").write_bytes(raw(value))
+                words.append(f"{number}.{index}:{'x'.join(map(str, value.shape))}")
+            else:
+                words.append(str(value).lower())
+        lines.append(" ".join(words))
+    (folder / "calls.txt").write_text("# method, inputs\n\n" + "\n".join(lines))
+    (folder / "out").mkdir()
+    done = subprocess.run(
+        [binary, "calls.txt", "out"], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def assert_prints(folder, calls, eager, tolerance=1e-5):
+    """Compare the files and the lines of a run with eager PyTorch."""
+    lines = iter(ran(folder, built(folder), calls))
+    for number, (method, inputs) in enumerate(calls):
+        with torch.no_grad():
+            expected = flat(eager[method](*copy.deepcopy(inputs)))
+        for index, value in enumerate(expected):
+            line, name = next(lines), f"{number + 3}.{method} output{index}"
+            if not isinstance(value, torch.Tensor):
+                assert line == f"{name}: {value}"
+                continue
+            file = folder / "out" / f"{name.replace(' ', '.')}.bin"
+            dtype = str(value.dtype).removeprefix("torch.")
+            found = np.frombuffer(file.read_bytes(), dtype="uint8" if dtype == "bool" else dtype)
+            order = sorted(range(value.dim()), key=lambda dim: -value.stride(dim))
+            dense = value.permute(order).reshape(-1)
+            (difference,) = compare([torch.from_numpy(found.copy()).to(value.dtype)], [dense])
+            assert difference.max_error <= tolerance * max(difference.max_value, 1e-3)
+            assert line.startswith(f"{name} {list(value.shape)}:")
+            shown = line.partition("]:")[2].removesuffix(" ...").split()
+            assert len(shown) == min(value.numel(), 8)
+            assert np.allclose([float(text) for text in shown], found[:8], equal_nan=True)
+    assert next(lines, None) is None
+
+
+def case_of(model, folder):
+    case = {**SMALL, **LARGE}[model]()
+    path = Lowerer(["cpu"]).lower(dict(case.programs)).save(folder / f"{model}.pte")
+    return case, write(path, folder / "app")
+
+
+def test_an_app_prints_what_eager_prints(tmp_path):
+    image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    x, flags = torch.tensor([[1.0, float("nan")], [3.0, -2.0]]), torch.tensor([True, False])
+    eager = {"scale": Scale(), "layer": nn.Linear(3, 2).eval(), "read-flags": Flags()}
+    calls = [
+        *[("scale", (torch.randn(rows, 3),)) for rows in (4, 8, 1, 5)],
+        ("layer", (torch.randn(1, 3),)),
+        ("read-flags", (x, flags, image)),
+    ]
+    shapes = {"scale": ({0: Dim("n", min=1, max=8)},)}
+    methods = {
+        name: torch.export.export(eager[name], inputs, dynamic_shapes=shapes.get(name))
+        for name, inputs in dict(calls).items()
+    }
+    config = ExecutorchBackendConfig(external_constants=True)
+    path = Lowerer([]).lower(methods).save(tmp_path / "my-net.pte", config)
+    (data,) = tmp_path.glob("*.ptd")
+    folder = write(path, tmp_path / "app")
+    assert_prints(folder, calls, eager)
+    text = (folder / "model.h").read_text()
+    assert "static constexpr std::array<int32_t, 2> kInput0Sizes{8, 3};" in text
+    assert f'kData = "{data.name}"' in text
+
+
+def test_a_call_that_does_not_fit_is_an_error_with_its_line(tmp_path):
+    path = Lowerer([]).lower(nn.ReLU(), (torch.ones(2),)).save(tmp_path / "net.pte")
+    folder = write(path, tmp_path / "app")
+    binary = built(folder)
+    (folder / "three.bin").write_bytes(raw(torch.ones(3)))
+    errors = {
+        "forward three.bin:3": "1: input 0 of forward has other sizes than the method takes",
+        "forward three.bin:2": "1: ./three.bin is not a file of these sizes",
+        "forward gone.bin:2": "1: ./gone.bin is not a file of these sizes",
+        "forward": "1: an input is missing",
+        "\nbackward 1": "2: the program has no such method",
+    }
+    for line, error in errors.items():
+        (folder / "bad.txt").write_text(line)
+        done = subprocess.run(
+            [binary, "./bad.txt"], cwd=folder, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.splitlines()[-1] == f"./bad.txt:{error}"
+    (folder / "build" / "net.pte").write_bytes(path.read_bytes()[:99])
+    done = subprocess.run([binary, "calls.txt"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"calls.txt:0: .*net.pte: Error::\w+", done.stderr.splitlines()[-1])
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("model", ["minilm_l6", "dynamic_batch", "conv_net", "two_methods"])
+def test_an_app_of_a_real_model_prints_what_eager_prints(model, tmp_path):
+    case, folder = case_of(model, tmp_path)
+    assert_prints(folder, case.calls * 2, case.eager(), case.tolerance)
+
+
+def test_the_command_writes_the_project_or_nothing(here):
+    path = Lowerer([]).lower(nn.ReLU(), (torch.ones(2),)).save(here / "net.pte")
+    told = succeeds("new", "app", path)
+    names = {*("CMakeLists.txt", "README.md", "build.sh", "calls.txt", "main.cpp", "model.h")}
+    names |= {"net.pte", "forward.input0.bin"}
+    assert {file.name for file in (here / "net-app").iterdir()} == names
+    assert told.splitlines()[-1] == "next: cd net-app && ./build.sh"
+    assert "net-app: is there already; name another folder" in fails("new", "app", path)
+    (here / "bad.pte").write_text("no")
+    assert "bad.pte: is not a .pte file" in fails("new", "app", here / "bad.pte", "x")
+    assert not (here / "x").exists()
+    assert "can't be written" in fails("new", "app", path, here / "gone" / "x")
+
+
+def test_only_the_libraries_that_a_file_needs_are_linked(mlp_pte):
+    texts = rendered(read(mlp_pte), Wheel.here(), None)
+    libraries = {"executorch", "executorch_backend_xnnpack", "executorch_kernels_optimized"}
+    assert set(re.findall(r" -l(\w+)", texts["build.sh"])) == libraries
+    relu = Lowerer(["cpu"]).lower(nn.ReLU(), (torch.ones(2),))
+    alone = rendered(read(relu.save(mlp_pte.parent / "relu.pte")), Wheel.here(), None)
+    assert set(re.findall(r" -l(\w+)", alone["build.sh"])) == {*libraries} - {
+        "executorch_kernels_optimized"
+    }
+
+
+def test_a_value_without_a_type_in_cpp_is_refused(mlp_pte):
+    artifact = read(mlp_pte)
+    (method,) = artifact.methods
+    odd = evolve(method, inputs=(evolve(method.inputs[0], dtype="complex64"),))
+    with pytest.raises(RunError) as caught:
+        rendered(evolve(artifact, methods=(odd,)), Wheel.here(), None)
+    assert "input 0 of forward is complex64, for which there is no type in C++" in str(caught.value)
+
+
+def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):
+    artifact = read(mlp_pte)
+    (method,) = artifact.methods
+    foreign = [evolve(delegate, backend_id="MyBackend") for delegate in method.delegates]
+    with pytest.raises(EtdevError) as caught:
+        Wheel.here().needed(evolve(artifact, methods=(evolve(method, delegates=foreign),)))
+    assert caught.value.what == "ExecuTorch's wheel has no library with the backend MyBackend"
