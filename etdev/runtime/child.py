@@ -1,7 +1,8 @@
 """A child process that works for this process, and may crash or hang without harm to it.
 
 `python -m etdev.runtime.child` is such a process. It reads pickled calls from standard input and
-writes pickled answers to standard output until its input ends.
+writes pickled answers to standard output until its input ends. With names of modules as arguments
+it imports these first, and not executorch.runtime, which another runtime may have to replace.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from operator import methodcaller
 from typing import IO, Any
 
@@ -28,6 +30,7 @@ from etdev.runtime.loading import load_runtime
 _UNSIGNED = ("torch.uint16", "torch.uint32", "torch.uint64")
 # A function that takes longer than this is taken for one that hangs.
 LIMIT_S = 1800.0
+COMMAND = (sys.executable, "-m", "etdev.runtime.child")
 
 
 @frozen(eq=False)
@@ -58,7 +61,7 @@ class Child:
 
     name: str = "the runtime"
     env: Mapping[str, str] = field(factory=dict)
-    command: Sequence[str] = (sys.executable, "-m", "etdev.runtime.child")
+    command: Sequence[str] = COMMAND
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log: IO[bytes] = field(factory=io.BytesIO, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -211,7 +214,10 @@ def main() -> None:
     # Libraries that print must not write into the answers, nor may they read the calls.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    load_runtime()
+    for name in sys.argv[1:]:
+        import_module(name)
+    if not sys.argv[1:]:
+        load_runtime()
     while True:
         try:
             function, args = pickle.load(calls)

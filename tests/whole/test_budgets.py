@@ -27,7 +27,7 @@ BUDGETS = {
     "quirks": (2_300, 2_300),
     "registry": (1_915, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_295, 1_900),
+    "runtime": (2_302, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_317, 2_300),

@@ -18,13 +18,17 @@ MORE = {
         *("compiler", "constraints", "layers", "matching", "notes"),
         *("own_weights", "quantisers", "quirks", "soundness", "sources", "structure", "template"),
     },
-    "etdev_cuda": {"fallbacks", "kernels", "options", "soundness"},
+    "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "own_weights", "soundness"},
-    "etdev_trt": {"compiler", "engine", "vendor"},
+    "etdev_trt": {"compiler", "engine", "runner", "vendor"},
 }
 # They also return caveats of what they take.
 CAVEATS = ("etdev_cpu", "etdev_openvino")
-FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.quirks", "etdev.schema.compiler_cache")
+FACE = (
+    *("etdev", "etdev.errors", "etdev.graph", "etdev.quirks", "etdev.schema.compiler_cache"),
+    # For a runner, see plugins/README.md.
+    *("etdev.pte.artifact", "etdev.runtime.child", "etdev.runtime.runners"),
+)
 # Without the distributions that have a command or a view.
 PACKAGES = {file.parent.name: file.parent for file in PLUGINS.glob("etdev-*/etdev_*/plugin.py")}
 each_package = pytest.mark.parametrize("name", sorted(MORE))

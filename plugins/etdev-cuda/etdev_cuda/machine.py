@@ -16,6 +16,8 @@ from etdev import Device, Probe
 
 _TORCH_CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _DRIVER = "libcuda.so.1"
+# Torch-TensorRT's build of ExecuTorch's runtime, with CudaBackend and XnnpackBackend.
+_RUNTIME = "torch_tensorrt_executorch_runtime"
 
 
 def probe() -> Probe:
@@ -51,11 +53,22 @@ def _missing(gpu_count: int) -> str | None:
     return None
 
 
+def makes_fatbins() -> bool:
+    """Return True if Inductor finds nvcc or fatbinary, with which it adds code for newer GPUs."""
+    return any(map(shutil.which, (os.environ.get("CUDACXX") or "nvcc", "fatbinary")))
+
+
+def runner() -> str | None:
+    """Return the runner of etdev-trt, if it and its runtime are installed; it has CudaBackend."""
+    needed = (_RUNTIME, "etdev_trt")
+    return "tensorrt" if all(map(importlib.util.find_spec, needed)) else None
+
+
 def compilers() -> dict[str, str]:
     """Versions of the compilers outside Python that AOTInductor calls, by what calls them."""
     cxx, cuda = os.environ.get("CXX", "g++"), os.environ.get("CUDA_HOME", "")
     nvcc = shutil.which("nvcc", path=f"{cuda}/bin" if cuda else None)
-    commands = {"cxx": shutil.which(cxx), "nvcc": nvcc}
+    commands = {"cxx": shutil.which(cxx), "nvcc": nvcc, "fatbinary": shutil.which("fatbinary")}
     return {name: _version(command) for name, command in commands.items()}
 
 

@@ -40,6 +40,8 @@ class CudaPlugin:
         shim_library_path: Folder with the import library to link against, for `windows`.
         target_smem_bytes: Shared memory per block of the GPU to compile for, in bytes.
         arch_list: Compute capabilities to compile for, as `TORCH_CUDA_ARCH_LIST`: `8.7`.
+        external_weights: Store weights in a `.ptd` beside the `.pte`, else in it. By default they
+            are inside before ExecuTorch 1.5, for which there is no runtime that takes a `.ptd`.
     """
 
     # The version of the hooks that it was written for.
@@ -54,6 +56,7 @@ class CudaPlugin:
     shim_library_path: str | None = None
     target_smem_bytes: int | None = field(default=None, validator=_POSITIVE)
     arch_list: str | None = None
+    external_weights: bool | None = None
 
     @hookimpl
     def probe(self) -> Probe:
@@ -136,7 +139,13 @@ class CudaPlugin:
     @hookimpl
     def cache_key(self) -> Mapping[str, str]:
         """Return the compilers and torch's settings, by which AOTInductor generates code."""
-        return {**machine.compilers(), **options.inductor()}
+        inside = {"weights": "inside" if self._inside() else "outside"}
+        return {**machine.compilers(), **options.inductor(), **inside}
+
+    @hookimpl
+    def runner_for(self, backend_id: str) -> str | None:
+        """Return torch-tensorrt's runtime, which has CudaBackend, where it is installed."""
+        return machine.runner() if backend_id == BACKEND_ID else None
 
     @hookimpl
     def payload_device(
@@ -147,13 +156,14 @@ class CudaPlugin:
 
     @hookimpl
     def payload_data(self, backend_id: str, payload: bytes) -> Sequence[str] | None:
-        """Return the keys of its library, which is in the .pte, and of its weights, in the .ptd."""
+        """Return the keys of its library, which is in the .pte, and of its weights."""
         return keys(payload) if backend_id == BACKEND_ID else None
 
     @contextmanager
     def _compiling(self, device: Device) -> Iterator[None]:
-        import executorch.backends.cuda.cuda_backend  # noqa: F401  (loads CudaBackend)
         import torch
+
+        from etdev_cuda import vendor
 
         variables = options.variables(self._options())
         before = {name: os.environ.get(name) for name in variables}
@@ -161,7 +171,8 @@ class CudaPlugin:
         # Inductor raises it and leaves it raised.
         recursion = sys.getrecursionlimit()
         try:
-            with torch.cuda.device(device.index):
+            changed = vendor.changed(inside=self._inside(), fatbin=machine.makes_fatbins())
+            with torch.cuda.device(device.index), changed:
                 yield
         finally:
             sys.setrecursionlimit(recursion)
@@ -176,8 +187,14 @@ class CudaPlugin:
 
         return Support(BACKEND_ID, self.max_autotune is not False)
 
+    def _inside(self) -> bool:
+        return not (_shares_weights() if self.external_weights is None else self.external_weights)
+
     def _options(self) -> dict[str, bool | int | str]:
-        return asdict(self, filter=lambda _, value: value is not None)
+        """Return what is given of ExecuTorch's options."""
+        given = asdict(self, filter=lambda _, value: value is not None)
+        given.pop("external_weights", None)
+        return given
 
 
 def _shares_weights() -> bool:

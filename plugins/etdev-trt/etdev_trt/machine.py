@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import importlib
 import importlib.metadata
@@ -22,6 +23,7 @@ _INSTALL = "pip install etdev-trt[tensorrt]"
 _NOT_INSTALLED = f"torch-tensorrt is not installed; {_INSTALL}"
 # The names of its wheels, for TensorRT and for TensorRT-RTX.
 _DISTRIBUTIONS = ("torch-tensorrt", "torch-tensorrt-rtx")
+_DRIVER = "libcuda.so.1"
 _PINNED = ("torch", "executorch")
 _BUDGET_SINCE = Version("2.14")
 # Folders of a libnvinfer that pip didn't install, besides LD_LIBRARY_PATH.
@@ -89,9 +91,18 @@ def import_backend() -> str | None:
 
 
 def gpus() -> list[Device]:
-    """Return the GPUs of this machine, found without a driver call."""
-    files = sorted(Path("/dev").glob("nvidia[0-9]*"))
-    return [Device("cuda", index) for index, _ in enumerate(files)]
+    """Return the GPUs that the NVIDIA driver shows to this process.
+
+    The driver obeys CUDA_VISIBLE_DEVICES; a Jetson and WSL have no /dev/nvidia0.
+    """
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return []
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    return [Device("cuda", index) for index in range(count.value)]
 
 
 def _distribution() -> importlib.metadata.Distribution | None:

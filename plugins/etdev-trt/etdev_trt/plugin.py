@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from etdev_trt.support import Support
 
 BUILDER = "TensorRTBuilder"
+RUNNER = "tensorrt"
 PRECISIONS = ("fp16", "bf16")
 _size = validators.optional([validators.ge(0), validators.lt(2**63)])
 
@@ -163,6 +164,11 @@ class TrtPlugin:
     ) -> Device | None:
         """Return the GPU in the payload, which is the one that the runtime takes."""
         return device_of(payload, arguments) if backend_id == BACKEND_ID else None
+
+    @hookimpl
+    def runner_for(self, backend_id: str) -> str | None:
+        """Return the runner of torch-tensorrt's runtime, see `etdev_trt.runner`."""
+        return RUNNER if backend_id == BACKEND_ID else None
 
     def _engines(self, program: ExportedProgram, method: str) -> Claim:
         from etdev_trt.engine import engines, engines_in_branches

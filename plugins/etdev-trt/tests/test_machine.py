@@ -196,3 +196,39 @@ def test_without_torch_tensorrt_engines_are_planned_from_the_graph_and_not_lower
     reason = f"torch-tensorrt is not installed; {CURE}"
     assert lowered.startswith(f"trt: can't compile here: {reason}; ")
     assert compiling == f"trt: compile = true can't plan: {reason}; or leave it false"
+
+
+class FakeDriver:
+    """Stands in for NVIDIA's driver: the calls that count GPUs."""
+
+    def __init__(self, count, started=0):
+        self.count, self.started = count, started
+
+    def cuInit(self, flags):  # noqa: N802 - the driver's name
+        return self.started
+
+    def cuDeviceGetCount(self, place):  # noqa: N802 - the driver's name
+        place._obj.value = self.count
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "devices"),
+    [
+        (FakeDriver(2), ["cuda:0", "cuda:1"]),
+        # As with CUDA_VISIBLE_DEVICES="".
+        (FakeDriver(0, started=100), []),
+        (FakeDriver(0), []),
+    ],
+)
+def test_the_driver_says_which_gpus_there_are(monkeypatch, driver, devices):
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: driver)
+    assert list(map(str, machine.gpus())) == devices
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch):
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(machine.ctypes, "CDLL", missing)
+    assert machine.gpus() == []

@@ -1,0 +1,99 @@
+"""Changes of ExecuTorch's CudaBackend while it compiles, each undone afterwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from executorch.backends.cuda.cuda_backend import CudaBackend
+
+from etdev import EtdevWarning
+
+_MISSED = (
+    "AOTInductor calls {kernels}, which CudaBackend's runtime does not have. etdev-cuda foresees "
+    "Inductor's choices by rules (etdev_cuda/fallbacks.py), which missed this one: please report "
+    'it; with on_failure = "fallback" the nodes of this delegate go to other plugins'
+)
+_ONE_GPU = (
+    "cuda: neither nvcc nor fatbinary is installed, so that the kernels run only on GPUs of the "
+    "same compute capability as this one; install the CUDA toolkit, or name nvcc with CUDACXX"
+)
+
+
+@contextmanager
+def changed(*, inside: bool, fatbin: bool) -> Iterator[None]:
+    """Compile with errors that name kernels, and with what this machine and the user want.
+
+    Args:
+        inside: Store the weights in the `.pte`, not in a `.ptd`.
+        fatbin: Emit kernels for newer GPUs, too, which needs nvcc or fatbinary.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_replaced("collect_unsupported_fallback_kernels", _naming))
+        if inside:
+            stack.enter_context(_replaced("preprocess_multimethod", _storing_inside))
+        if not fatbin:
+            stack.enter_context(_replaced("_setup_cuda_environment_for_fatbin", _without_fatbin))
+        yield
+
+
+@contextmanager
+def _replaced(name: str, change: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
+    """Replace a function of CudaBackend, if this ExecuTorch has it, by a changed one."""
+    own, before = CudaBackend.__dict__.get(name), getattr(CudaBackend, name, None)
+    if before is None:
+        yield
+        return
+    setattr(CudaBackend, name, staticmethod(change(before)))
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(CudaBackend, name)
+        else:
+            setattr(CudaBackend, name, own)
+
+
+def _naming(collect: Callable[[set[str]], Any]) -> Callable[..., Any]:
+    """Return a collector of missing kernels whose error names them in its first line."""
+
+    @contextmanager
+    def collecting(missing: set[str]) -> Iterator[Any]:
+        try:
+            with collect(missing) as collected:
+                yield collected
+        except RuntimeError as error:
+            if not missing:
+                raise
+            raise RuntimeError(_MISSED.format(kernels=", ".join(sorted(missing)))) from error
+
+    return collecting
+
+
+def _storing_inside(compile_all: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a compiler whose results keep in the `.pte` what goes into a `.ptd` otherwise."""
+
+    def compiled(*arguments: Any, **named: Any) -> Any:
+        found = compile_all(*arguments, **named)
+        for result in (result for results in found.values() for result in results):
+            stored = result.data_store_output
+            for entries in stored.external_data.values() if stored else ():
+                stored.pte_data.update(entries)
+            if stored:
+                stored.external_data.clear()
+        return found
+
+    return compiled
+
+
+def _without_fatbin(prepare: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a preparation that turns kernels for several GPUs off."""
+
+    def prepared() -> bool:
+        prepare()
+        warnings.warn(_ONE_GPU, EtdevWarning, stacklevel=2)
+        return False
+
+    return prepared

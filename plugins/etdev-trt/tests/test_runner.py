@@ -1,0 +1,90 @@
+"""The runner of torch-tensorrt's runtime, with a fake of its package."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from etdev_trt.plugin import TrtPlugin
+from etdev_trt.runner import PACKAGE, RUNNER
+from models.small import PAIR, AddMul
+
+from etdev import Lowerer
+from etdev.errors import RunError
+from etdev.pte.artifact import Delegate, MethodArtifact
+from etdev.pte.read import read
+from etdev.registry import answers
+from etdev.registry.selection import from_object
+from etdev.runtime.run import run
+from etdev.runtime.runners import named
+
+# Stands in for the package, over this ExecuTorch: the calls that torch-tensorrt makes of it.
+FAKE = """
+class Native:
+    @staticmethod
+    def _load_for_executorch_from_buffer(data):
+        from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+        return _load_for_executorch_from_buffer(data)
+
+def activate():
+    return Native
+"""
+
+
+@pytest.fixture
+def runtime(tmp_path, monkeypatch):
+    """The fake package, installed here and in the runner's process."""
+    (tmp_path / f"{PACKAGE}.py").write_text(FAKE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    RUNNER.child.close()
+    sys.modules.pop(PACKAGE, None)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runner") / "net.pte"
+    return Lowerer([]).lower(AddMul(), PAIR).save(path)
+
+
+def test_the_plugin_names_its_runner_for_its_delegates_only():
+    plugins = [from_object(TrtPlugin())]
+    assert answers.runner_for(plugins, "TensorRTBackend") == RUNNER.name == "tensorrt"
+    assert answers.runner_for(plugins, "XnnpackBackend") is None
+
+
+def test_a_runtime_that_is_not_installed_is_named():
+    with pytest.raises(RunError) as caught:
+        named("tensorrt")
+    assert str(caught.value) == (
+        "trt: torch-tensorrt-executorch-runtime is not installed; pip install etdev-trt[runtime]"
+    )
+
+
+def test_a_program_runs_by_the_runtimes_module_api(runtime, program):
+    assert named("tensorrt") is RUNNER
+    done = run(program, PAIR, repeat=2, runner=named("tensorrt"))
+    torch.testing.assert_close(done.outputs[0], AddMul()(*PAIR))
+    # The second time in the process that is kept.
+    again = [value + 1 for value in PAIR]
+    torch.testing.assert_close(
+        run(program, again, runner=named("tensorrt")).outputs[0], AddMul()(*again)
+    )
+
+
+def test_a_ptd_is_refused_in_the_words_of_the_runtime(runtime, program, tmp_path):
+    with pytest.raises(RunError, match=f"{PACKAGE} has no data_path"):
+        run(program, PAIR, data=tmp_path / "net.ptd", runner=named("tensorrt"))
+
+
+def test_backends_and_kernels_that_it_lacks_are_known(program):
+    (method,) = read(program).methods
+    assert RUNNER.missing(method) == ([], [])
+    names = ("TensorRTBackend", "OpenvinoBackend", "CudaBackend", "XnnpackBackend")
+    delegates = [Delegate(name, [], 1, 1, []) for name in names]
+    more = MethodArtifact(
+        *("forward", (), (), tuple(delegates), {}, ("quantized_decomposed::add.out",), {}),
+        *(0, 0, (), (), ()),
+    )
+    assert RUNNER.missing(more) == (["OpenvinoBackend"], ["quantized_decomposed::add.out"])
