@@ -94,7 +94,7 @@ def _costs(timed: Sequence[_Timed], plan: MethodPlan | None) -> Iterator[Cost]:
         entries = _entries(step, plan)
         owners = [entry.owner for entry in entries if entry.partition]
         modules = (entry.module for entry in entries if entry.module)
-        verdicts = (verdict for entry in entries if entry.falls_back for verdict in entry.verdicts)
+        verdicts = (verdict for entry in entries if entry.falls_back for verdict in entry.reasons)
         yield Cost(
             _name(step, plan) or f"{step.name}{number}",
             step.kind,

@@ -174,8 +174,8 @@ def test_copies_are_on_the_lines_and_devices_are_outlined(small):
 
 def test_the_hot_list_has_the_slowest_first_with_share_and_reason_and_goes_there(small):
     assert small.texts("#hot .names .code") == ["gpu_0", "_softmax"]
-    assert small.texts("#hot .names b:last-child") == ["2.50 ms", "400 µs"]
-    assert small.texts("#hot .meter small") == ["83 %", "13 %"]
+    assert small.texts("#hot .names .code + b") == ["2.50 ms", "400 µs"]
+    assert small.texts("#hot .names span") == ["83 %", "13 %"]
     assert "gpu: no kernel for softmax; cpu: silent" in small.texts("#hot small")
     small.click('#hot [data-key="softmax_2"]')
     assert small.texts("#details h2") == ["softmax_2"]

@@ -21,6 +21,7 @@ function zoom(scale, x = byId("window").clientWidth / 2, y = byId("window").clie
 
 // Names can be read at this scale.
 const READABLE = 0.72;
+const MOST_TRIES = 40;
 
 function scaleOfAll() {
   const [frame, scene] = [byId("window"), byId("scene")];
@@ -36,12 +37,23 @@ function showStart() {
 
 const depthOf = (item) => (item.parent ? 1 + depthOf(item.parent) : 0);
 
-// Closes the innermost modules until all of it can be read on one screen.
+// Opens as many modules as can be read on one screen: the outer ones first, the larger ones before
+// the smaller ones, and those that are repeated, such as layers, all or none.
 function fit() {
-  for (let deepest = Math.max(...OPENED.map(depthOf)); deepest > 0 && scaleOfAll() < READABLE; deepest--) {
-    for (const group of OPENED) if (depthOf(group) === deepest) group.open = false;
-    render();
+  const sets = new Map();
+  for (const group of METHOD.groups.toSorted((one, other) => depthOf(one) - depthOf(other) || other.members.length - one.members.length)) {
+    group.open = group === METHOD.root;
+    const kind = `${group.parent?.id} ${group.children.length}`;
+    sets.set(kind, [...(sets.get(kind) || []), group]);
   }
+  let tries = MOST_TRIES;
+  for (const set of sets.values()) {
+    if (!set[0].parent?.open || !tries--) continue;
+    for (const group of set) group.open = true;
+    render();
+    if (scaleOfAll() < READABLE) for (const group of set) group.open = false;
+  }
+  render();
   showStart();
 }
 
@@ -49,16 +61,6 @@ function setAll(open) {
   for (const group of METHOD.groups) group.open = open;
   render();
   showStart();
-}
-
-// As many modules as a person can look at, the outermost first.
-function openSome() {
-  const most = METHOD.vertices.length <= 90 ? Infinity : 60;
-  let shown = 0;
-  for (const group of METHOD.groups) {
-    group.open = group === METHOD.root || (group.parent.open && shown + group.children.length <= most);
-    if (group.open) shown += group.children.length;
-  }
 }
 
 // Chooses a box; a module is opened or closed, and stays under the pointer.

@@ -25,7 +25,7 @@ function showChanges() {
     el("h2", {}, `From ${before.title} to ${after.title}`),
     parts.length + figures.length + moves.length ? "" : quiet("The plans are the same."),
     ...tableOf("Numbers", ["", "before", "after", "change"], figures.map(({ what, before: was, after: now }) => [what, grouped(was), grouped(now), signed(now - was, grouped)])),
-    ...tableOf("Modules", ["module", "before", "after", "time"], modulesOf(before, after)),
+    ...tableOf("Modules", ["module", "before", "after", ...(IS_TIMED ? ["time"] : [])], modulesOf(before, after)),
     ...tableOf("Nodes with another owner or device", ["op", "module", "before", "after"], moves.map((move) => [link(move.op, () => goToMove(move)), code(move.module || "model"), move.was || "–", move.now || "–"])),
     ...tableOf("Partitions, methods, plugins", ["", "before", "after"], parts.map(({ kind, before: was, after: now }) => [kind, was || "–", now || "–"])));
 }
@@ -51,7 +51,7 @@ function modulesOf(before, after) {
   return paths.filter((path) => path === "" || said.get(path) !== said.get(path.slice(0, Math.max(0, path.lastIndexOf(".")))))
     .map((path) => [path, ...sums.map((sum) => sum.get(path) || { owners: [], ms: 0 })])
     .filter(([, was, now]) => was.ms || now.ms || JSON.stringify(was.owners) !== JSON.stringify(now.owners))
-    .map(([path, was, now]) => [path ? code(path) : "all", ownersOf(was), ownersOf(now), timesOf(was.ms, now.ms, most)]);
+    .map(([path, was, now]) => [path ? code(path) : "all", ownersOf(was), ownersOf(now), ...(IS_TIMED ? [timesOf(was.ms, now.ms, most)] : [])]);
 }
 
 function sumsOf(side) {
@@ -79,7 +79,6 @@ function ownersOf({ owners }) {
 }
 
 function timesOf(was, now, most) {
-  if (!most) return "not measured";
   const bars = [was, now].map((ms, at) => el("span", { class: "meter" }, el("i", { class: at ? "" : "old", style: `width: ${(100 * ms) / most}%` }), el("small", {}, time(ms))));
   return [...bars, el("small", {}, `${signed(now - was, time)}${was ? ` (${signed(Math.round((100 * (now - was)) / was), (percent) => `${percent} %`)})` : ""}`)];
 }

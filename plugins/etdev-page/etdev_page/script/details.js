@@ -46,7 +46,7 @@ function overview() {
   ];
 }
 
-const reasonLines = (missed) => (missed.reasons.length ? missed.reasons.map(reasonOf) : [unasked()]).map((reason) => el("p", {}, reason));
+const reasonLines = (missed) => (missed.reasons.length ? missed.reasons.map(reasonOf) : [unasked()]).map((reason) => el("p", {}, words(reason)));
 
 function partitionDetails(vertex) {
   const { partition, members } = vertex;

@@ -16,13 +16,16 @@ function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-const quiet = (...words) => el("p", { class: "quiet" }, ...words);
-const code = (words) => el("span", { class: "code" }, words);
-const faint = (words) => el("span", { class: "quiet" }, words);
-const chip = (owner, ...more) => el("span", { class: "chip", owner }, el("i", { class: "swatch" }), owner, ...more);
-const link = (name, act) => el("button", { class: "link code", onclick: act }, name);
+// A name, which may be broken after a dot or an underscore.
+const words = (text) => text.split(/(?<=[._])/).flatMap((part, at) => (at ? [el("wbr"), part] : [part]));
 
-const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
+const quiet = (...texts) => el("p", { class: "quiet" }, ...texts);
+const code = (text) => el("span", { class: "code" }, words(text));
+const faint = (text) => el("span", { class: "quiet" }, words(text));
+const chip = (owner, ...more) => el("span", { class: "chip", owner }, el("i", { class: "swatch" }), owner, ...more);
+const link = (name, act) => el("button", { class: "link code", onclick: act }, words(name));
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 const time = (ms) => (ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 0.9995 ? `${ms.toFixed(2)} ms` : `${(ms * 1000).toFixed(0)} µs`);
 

@@ -41,7 +41,7 @@ function switches(kind, title, entries, nothing) {
     const only = FILTER[kind] === key;
     const press = () => { FILTER[kind] = only ? "" : key; applyFilter(); };
     return el("button", { class: "switch", "aria-pressed": String(only), "data-key": key, title: key, onclick: press, owner: key },
-      kind === "owner" ? el("i", { class: "swatch" }) : "", el("span", { class: "reason" }, key), el("b", {}, number.toLocaleString("en")));
+      kind === "owner" ? el("i", { class: "swatch" }) : "", el("span", { class: "reason" }, words(key)), el("b", {}, number.toLocaleString("en")));
   });
   return [el("h3", {}, title), ...(buttons.length ? buttons : [quiet(nothing)])];
 }

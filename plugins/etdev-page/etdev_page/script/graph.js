@@ -6,6 +6,9 @@ let CHOSEN = null;
 let SHOWN = [];
 let OPENED = [];
 let LINES = [];
+let HOTTEST = 0;
+
+const heatOf = (item) => (item.ms && HOTTEST ? Math.min(100, (100 * item.ms) / HOTTEST) : 0);
 
 function render() {
   [SHOWN, OPENED] = [[], []];
@@ -15,11 +18,15 @@ function render() {
   METHOD.root.open = true;
   byId("scene").replaceChildren(...rowsOf(METHOD.root), lines);
   if (!METHOD.vertices.length) byId("scene").append(quiet("This method computes nothing: it has no nodes."));
+  // The scale ends with the slowest box that is shown, which may be a closed module.
+  HOTTEST = Math.max(0, ...SHOWN.map((item) => (item.open ? 0 : item.ms)));
+  for (const item of SHOWN) item.head.style.setProperty("--heat", `${heatOf(item)}%`);
   place();
   OPENED.forEach(align);
   LINES = OPENED.flatMap((group) => group.lines.map((line) => lineOf(group, line)));
   lines.append(...LINES.map((line) => line.path));
   measureMap();
+  setMode(MODE);
   repaint();
 }
 
@@ -50,12 +57,11 @@ function frameOf(item) {
   const [read, readers] = stubs || [[], []];
   item.head = el("button", { class: `box ${kind}`, owner, "data-name": name, tabindex: -1, onclick: () => press(item), "aria-expanded": kind === "module" ? String(open) : null },
     read.length ? el("small", { class: "stub" }, `reads ${some(read.map((from) => from.label))} ↰`) : "",
-    el("span", {}, sign + item.label), open || !sub ? "" : el("small", {}, sub), kind === "module" && !open ? stackOf(item) : "",
+    el("span", {}, words(sign + item.label)), open || !sub ? "" : el("small", {}, sub), kind === "module" && !open ? stackOf(item) : "",
     readers.length ? el("small", { class: "stub" }, `↳ read by ${readers.length} below`) : "");
   if (device && device !== "cpu") item.head.classList.add("elsewhere");
   if (owner === "portable") item.head.classList.add("portable");
   if (isMoved(item)) item.head.classList.add("moved");
-  if (ms) item.head.style.setProperty("--heat", `${Math.min(100, (100 * ms) / SLOWEST)}%`);
   SHOWN.push(item);
   return open ? el("div", { class: "open" }, item.head, rowsOf(item)) : item.head;
 }

@@ -6,13 +6,13 @@ let MAP = null;
 function measureMap() {
   const scene = byId("scene");
   const [width, height] = [scene.offsetWidth, scene.offsetHeight];
-  const scale = Math.min(190 / width, 170 / height);
+  const scale = [Math.min(190 / width, 0.25), Math.min(170 / height, 0.25)];
   const zero = scene.getBoundingClientRect();
   const boxes = SHOWN.filter((item) => item.kind !== "input").map((item) => {
     const { left, top, width: w, height: h } = (item.open ? item.head.parentElement : item.head).getBoundingClientRect();
-    return { item, at: [left - zero.left, top - zero.top, w, h].map((one) => (one / ZOOM) * scale) };
+    return { item, at: [left - zero.left, top - zero.top, w, h].map((one, axis) => (one / ZOOM) * scale[axis % 2]) };
   });
-  MAP = { scale, boxes, size: [width * scale, height * scale] };
+  MAP = { scale, boxes, size: [width * scale[0], height * scale[1]] };
 }
 
 function drawMap() {
@@ -31,7 +31,7 @@ function drawMap() {
     context.fillStyle = item.open ? style.color : item.head.classList.contains("chosen") ? style.outlineColor : colourOf(item, style);
     context.fillRect(x, y, Math.max(w, 2), Math.max(h, 1.5));
   }
-  const seen = [frame.scrollLeft, frame.scrollTop, frame.clientWidth, frame.clientHeight].map((one) => (one / ZOOM) * MAP.scale);
+  const seen = [frame.scrollLeft, frame.scrollTop, frame.clientWidth, frame.clientHeight].map((one, axis) => (one / ZOOM) * MAP.scale[axis % 2]);
   context.globalAlpha = 1;
   context.strokeStyle = style.outlineColor;
   context.lineWidth = 2;
@@ -40,7 +40,7 @@ function drawMap() {
 
 // A closed module has the colour of what one looks for, if any of it is within.
 function colourOf(item, style) {
-  if (MODE === "heat") return `color-mix(in srgb, ${style.accentColor} ${item.ms ? Math.min(100, (100 * item.ms) / SLOWEST) : 0}%, ${style.borderTopColor})`;
+  if (MODE === "heat") return `color-mix(in srgb, ${style.accentColor} ${heatOf(item)}%, ${style.borderTopColor})`;
   if (MODE === "change") return isMoved(item) ? style.accentColor : style.borderTopColor;
   const owner = item.owner || (item.portable ? "portable" : item.members[0]?.owner);
   return DATA.colours[owner] || style.borderTopColor;
@@ -49,6 +49,6 @@ function colourOf(item, style) {
 function goOnMap(event) {
   if (event.type === "pointermove" && event.buttons !== 1) return;
   const [box, frame] = [byId("map").getBoundingClientRect(), byId("window")];
-  const [x, y] = [event.clientX - box.left, event.clientY - box.top].map((one) => (one / MAP.scale) * ZOOM);
+  const [x, y] = [event.clientX - box.left, event.clientY - box.top].map((one, axis) => (one / MAP.scale[axis]) * ZOOM);
   frame.scrollTo(x - frame.clientWidth / 2, y - frame.clientHeight / 2);
 }

@@ -3,12 +3,12 @@
 // The plan that is shown: the page's own, or the earlier one that it is compared with.
 let SIDE = DATA;
 const SIDES = DATA.before ? [DATA.before, DATA] : [DATA];
-const SLOWEST = Math.max(0, ...SIDES.flatMap((side) => side.hot.map((row) => row.ms)));
+const IS_TIMED = SIDES.some((side) => side.hot.length);
 
 // The reason of a portable node about which no plugin said anything.
 const unasked = () => (SIDE.plan.plugins.length ? "no plugin was asked" : "not known");
 const reasonOf = (verdict) => `${verdict.plugin}: ${verdict.text || verdict.code}`;
-const shortOp = (op) => op.replace(/^aten\./, "").replace(/\.(default|Tensor|out)$/, "");
+const shortOp = (op) => op.replace(/^(aten|dim_order_ops)\./, "").replace(/\.(default|Tensor|out)$/, "");
 
 function methodOf(index) {
   const plan = SIDE.plan.methods[index];

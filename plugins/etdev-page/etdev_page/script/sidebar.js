@@ -1,20 +1,19 @@
 // The sidebar: what the colours mean, the slowest boxes, and the tree of modules.
 
 // What colours the boxes: owner, heat or change.
-let MODE = "owner";
+let MODE = IS_TIMED ? "heat" : DATA.changes ? "change" : "owner";
 const FIRST = 8;
 
 function setMode(mode) {
   MODE = mode;
   byId("scene").dataset.mode = mode;
-  const modes = { owner: "Owner", ...(SLOWEST ? { heat: "Time" } : {}), ...(DATA.changes ? { change: "Changes" } : {}) };
-  const buttons = Object.entries(modes).map(([key, name]) => el("button", { "aria-pressed": String(key === mode), "data-mode": key, onclick: () => setMode(key) }, name));
+  const modes = { owner: "Owner", ...(IS_TIMED ? { heat: "Time" } : {}), ...(DATA.changes ? { change: "Changes" } : {}) };
+  const buttons = Object.entries(modes).map(([key, name]) => el("button", { "aria-pressed": String(key === mode), "data-mode": key, onclick: () => { setMode(key); drawMap(); } }, name));
   const legends = {
-    owner: "", heat: [el("div", { class: "scale" }), el("div", { class: "ends" }, el("span", {}, "0"), el("span", {}, time(SLOWEST)))],
+    owner: "", heat: [el("div", { class: "scale" }), el("div", { class: "ends" }, el("span", {}, "0"), el("span", {}, time(HOTTEST)))],
     change: quiet("Marked: another owner or device."),
   };
   byId("modes").replaceChildren(...(buttons.length > 1 ? [el("h3", {}, "Colours"), el("div", { class: "pick" }, buttons), ...[legends[mode]].flat()] : []));
-  drawMap();
 }
 
 function showHot(all = false) {
@@ -30,9 +29,9 @@ function hotRow({ name, ms, share, owner, reason }) {
   const target = METHOD.vertices.find((vertex) => vertex.name === name);
   const module = target && target.module;
   return el(target ? "button" : "div", { class: "hot", owner, "data-key": name, onclick: () => target && goTo(target) },
-    el("span", { class: "names" }, el("i", { class: "swatch" }), el("b", { class: "code" }, target ? target.kind === "node" ? target.label : name : name), el("b", {}, time(ms))),
-    el("span", { class: "meter" }, el("i", { style: `width: ${100 * share}%` }), el("small", {}, `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`)),
-    module ? el("small", { class: "code" }, module) : "", reason ? el("small", {}, reason) : "");
+    el("span", { class: "names" }, el("i", { class: "swatch" }), el("b", { class: "code" }, words(target?.kind === "node" ? target.label : name)), el("b", {}, time(ms)), el("span", {}, `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`)),
+    el("span", { class: "meter" }, el("i", { style: `width: ${100 * share}%` })),
+    module ? el("small", { class: "code" }, words(module)) : "", reason ? el("small", {}, words(reason)) : "");
 }
 
 // The modules, each of which makes its children when it is opened.

@@ -38,6 +38,7 @@ function nextPortable() {
 function nextMode() {
   const modes = [...document.querySelectorAll("#modes [data-mode]")].map((button) => button.dataset.mode);
   if (modes.length) setMode(modes[(modes.indexOf(MODE) + 1) % modes.length]);
+  drawMap();
 }
 
 // Moves the choice along a line.
@@ -63,8 +64,6 @@ function key(event) {
 function openMethod(index) {
   METHOD = methodOf(index);
   CHOSEN = null;
-  openSome();
-  render();
   fit();
   clearFilter();
   choose(null);
@@ -94,7 +93,6 @@ byId("window").addEventListener("wheel", (event) => {
 });
 openView("graph");
 openSide(DATA);
-setMode(SLOWEST ? "heat" : DATA.changes ? "change" : "owner");
 if (DATA.changes) showChanges();
 if (DATA.changes) openView("changes");
 // When the page can be used, in milliseconds since it was opened.

@@ -14,7 +14,7 @@ const MOST_ROWS = 400;
 function showWhy() {
   const rows = METHOD.missed.map((missed) => [
     link(missed.op, () => filterOp(missed)), String(missed.nodes.length), reasonLines(missed),
-    el("div", { class: "code" }, some(missed.modules)), el("div", { class: "code" }, some(missed.lines))]);
+    el("div", {}, code(some(missed.modules))), el("div", {}, code(some(missed.lines)))]);
   const nothing = METHOD.nodes.length ? "Nothing: every node has a plugin that owns it." : "Nothing: the method has no nodes.";
   byId("why").replaceChildren(
     ...(rows.length ? tableOf(`Left to portable kernels in ${METHOD.name}`, ["op", "nodes", "why no plugin has it", "modules", "lines"], rows) : [quiet(nothing)]));
@@ -39,5 +39,5 @@ function barOf(unit, [name, value, owner], most) {
   const target = METHOD.vertices.find((vertex) => vertex.name === name);
   const shown = unit === "bytes" ? bytes(value) : unit === "ms" ? time(value) : `${value.toFixed(2)} s`;
   const bar = el("i", { style: `width: ${(100 * value) / most}%`, ...(owner ? { owner } : {}) });
-  return el(target ? "button" : "div", { class: "bar", onclick: () => target && goTo(target) }, el("span", {}, name), bar, el("b", {}, shown));
+  return el(target ? "button" : "div", { class: "bar", onclick: () => target && goTo(target) }, el("span", {}, words(name)), bar, el("b", {}, shown));
 }
