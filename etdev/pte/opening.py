@@ -62,7 +62,7 @@ class Opened:
     """A program as its file holds it: ExecuTorch's schema object, and the segments behind it.
 
     Args:
-        program: The schema object, of which the segments are not a part.
+        program: The schema object, without the segments.
         packed: The bytes that it was unpacked from.
         segments: The bytes of each segment.
     """

@@ -37,7 +37,7 @@ class Compiler:
         """Return the compiler that CXX names, else the first one of this machine.
 
         Raises:
-            RunError: There is none, or it doesn't work.
+            RunError: No compiler is installed, or it doesn't work.
         """
         words = find()
         if not words:
@@ -53,7 +53,7 @@ class Compiler:
 
 
 def find() -> list[str]:
-    """Return the words that start a compiler, which is not started; none if there is none."""
+    """Return the words of the command that starts a compiler; empty without a compiler."""
     if named := shlex.split(os.environ.get(VARIABLE, "")):
         return named if shutil.which(named[0]) else []
     return next(([name] for name in COMPILERS if shutil.which(name)), [])

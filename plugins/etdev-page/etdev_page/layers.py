@@ -10,8 +10,8 @@ from attrs import frozen
 
 # A line across more rows is a stub: nobody can follow it from one end to the other.
 _LONGEST = 10
-# A value of so many readers, such as a mask, is a stub at all but the nearest, if they are spread
-# over so many rows.
+# A value with this many readers, such as a mask, is a stub at all but the nearest of them, if they
+# are spread over this many rows.
 SHARED, _SPREAD = 4, 4
 # Most bends: a number for each child, and a few.
 _BENDS, _FEW = 3, 1000

@@ -1,4 +1,4 @@
-"""Modules of a graph, each of which the page can show as one box."""
+"""Modules of a graph; the page can show each as one box."""
 
 from __future__ import annotations
 

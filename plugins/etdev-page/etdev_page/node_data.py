@@ -69,7 +69,7 @@ def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]
     A set has the graphs by the names that Model Explorer's adapters give them, and a graph has its
     name and the results by node. An ETRecord and a .pte have a graph for each method, with the
     nodes of the plan and, with a profile, the instructions of the .pte. A .pt2 has the graph
-    `graph` with the nodes of the exported program, each of which may be several of the plan.
+    `graph` with the nodes of the exported program; one may be several nodes of the plan.
 
     Args:
         plan: The plan.
