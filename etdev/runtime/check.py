@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etdev.errors import ArtifactError, DeviceError
+from etdev.errors import ArtifactError, DeviceError, EtdevError
 from etdev.graph.nodes import target_device
 from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
@@ -48,8 +48,13 @@ def check(
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
     file, outside = Path(path), None if data is None else Path(data)
     artifact = read(file, plugins)
-    runner = runner_of(artifact, plugins)
-    problems = [*_missing_in_runtime(artifact, runner), *without_data(artifact, file, outside)]
+    try:
+        runner = runner_of(artifact, plugins)
+        problems = list(_missing_in_runtime(artifact, runner))
+    except EtdevError as error:
+        # Such as a runtime that is not installed; the rest of the file can be checked without it.
+        problems = [str(error)]
+    problems += without_data(artifact, file, outside)
     if not artifact.methods:
         problems.append("it has no methods")
     for method in artifact.methods:

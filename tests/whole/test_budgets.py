@@ -25,9 +25,9 @@ BUDGETS = {
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_605, 1_500),
     "quirks": (2_300, 2_300),
-    "registry": (1_915, 1_900),
+    "registry": (1_917, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_302, 1_900),
+    "runtime": (2_310, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_317, 2_300),

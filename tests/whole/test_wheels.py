@@ -28,6 +28,7 @@ PLUGINS = ("cpu", "cuda", "openvino", "trt")
 # What they have beside modules.
 FILES = {
     "etdev": (["registry.toml", "scaffold/GUIDE.md"], "templates/**/*.txt"),
+    "etdev_cpp": (["sources/frames.h", "sources/runner.cpp"], "templates/*.txt"),
     "etdev_page": (["page.html", "page.css"], "script/*.js"),
 }
 NET = """
@@ -135,7 +136,7 @@ def installed(outside, tmp_path_factory):
 
 
 def test_installed_wheels_are_what_is_imported(installed, outside):
-    origins = installed.origins([*PLUGINS, "page", "tune"], outside)
+    origins = installed.origins([*PLUGINS, "cpp", "page", "tune"], outside)
     assert sorted(origins) == sorted(PACKAGES)
     assert all(installed.folder in path.parents for path in origins.values())
 

@@ -4,6 +4,7 @@ Planning needs no GPU. AOTInductor and the builder of engines are fakes; CudaBac
 TensorRTBackend and torch-tensorrt's rules are real.
 """
 
+import re
 import sys
 
 import pytest
@@ -81,7 +82,9 @@ def test_the_pte_says_what_was_planned(lowered, tmp_path):
     ]
     targets = [Device("cpu"), Device("cuda", 0), Device("cuda", 1)]
     problems = check(path, targets, plan=lowered.plan, plugins=Lowerer(["trt", "cuda"]).plugins)
-    assert all("the runtime has no" in line for line in problems)
+    # What the file needs is not here, and nothing else is wrong with it.
+    here = re.compile("the runtime has no|-runtime is not installed")
+    assert [line for line in problems if not here.search(line)] == []
 
 
 def test_engines_to_be_built_leave_the_rest_to_cuda():
