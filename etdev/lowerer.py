@@ -68,6 +68,9 @@ class Lowerer:
         simplify: Remove redundant work before plugins are asked: duplicate subexpressions,
             constant subgraphs, no-op masks and copies. The plan names each removed node with its
             line. None takes the registry's choice, or True.
+        share_state: Keep a buffer that several methods share in eager PyTorch, such as a KV cache,
+            one buffer in the .pte, which is then loaded with shared arenas; or give each method its
+            own. None takes the registry's choice, or True.
         cache: The compile cache: a folder, a URL, `CacheSettings`, or False for none. None takes
             the environment variable ETDEV_CACHE, else the registry, else a folder in the user's
             cache directory.
@@ -104,6 +107,7 @@ class Lowerer:
         budget: Budget | Mapping[str, Any] | None = None,
         strict: bool | None = None,
         simplify: bool | None = None,
+        share_state: bool | None = None,
         cache: CacheSettings | str | os.PathLike[str] | bool | None = None,
         executor: Executor | None = None,
         jobs: int | None = None,
@@ -114,7 +118,9 @@ class Lowerer:
             cure = "give a function of a stage and a detail"
             raise EtdevError("listener", f"is {shown(listener)}", cure)
         with watched(listener):
-            options = Options(registry, devices, pins, limits, budget, strict, simplify)
+            options = Options(
+                registry, devices, pins, limits, budget, strict, simplify, share_state
+            )
             self.composition = compose(plugins, options)
         registered = self.composition.registry
         self.compilation = Compilation(

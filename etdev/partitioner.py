@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
@@ -19,6 +20,7 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.backends import check_compiler
 from etdev.delegate.split import Split
+from etdev.edge.shared_state import shared_states
 from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
@@ -36,6 +38,8 @@ from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.quirk import Stage
 
 _PLANNED = (Stage.PLANNED, Stage.EMIT)
+# The partitioners that ExecuTorch has given a program to, and not yet asked for its partitions.
+_BEGUN: WeakSet[ComposedPartitioner] = WeakSet()
 
 
 def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.toml)
@@ -48,6 +52,7 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
     budget: Budget | Mapping[str, Any] | None = None,
     strict: bool | None = None,
+    share_state: bool | None = None,
 ) -> ComposedPartitioner:
     """Return one Partitioner for all plugins: several backends and devices, decided once.
 
@@ -66,6 +71,8 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
         budget: The budget for portable kernels; `runtime_bytes` is refused, because ExecuTorch
             emits the program.
         strict: Refuse what would only be warned of.
+        share_state: False if each method may have its own copy of a buffer that several methods
+            share, as ExecuTorch's memory planning makes them; else that is refused.
 
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
@@ -73,7 +80,8 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     if not hasattr(Partitioner, "transform_for_pre_decomposition"):
         what = "this ExecuTorch doesn't ask a partitioner to change the program first"
         raise LoweringError("partitioner", what, "install executorch>=1.5, or use etdev.Lowerer")
-    composition = compose(plugins, Options(registry, devices, pins, limits, budget, strict))
+    options = Options(registry, devices, pins, limits, budget, strict, share_state=share_state)
+    composition = compose(plugins, options)
     if composition.rules.budget and composition.rules.budget.runtime_bytes:
         what = "runtime_bytes can't be checked by a partitioner"
         raise BudgetError("budget", what, "leave it out, or use etdev.Lowerer")
@@ -91,9 +99,14 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._kept: set[str] = set()
         self._zero: set[str] = set()
         self._ranges: dict[Any, Any] = {}
+        self._begun: list[ExportedProgram] = []
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """Return an ATen program that ExecuTorch converts as `Lowerer` would."""
+        self._begun.append(exported_program)
+        _BEGUN.add(self)
+        if self._composition.share_state:
+            self._refuse_shared_state()
         return completed(exported_program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
@@ -111,6 +124,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""
+        self._begun.clear()
         program, quirks = exported_program, self._composition.quirks
         quirks.refuse([Stage.EDGE], program, self._method)
         mark_initial(list(initial_values(program, self._zero)))
@@ -129,6 +143,19 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._warn(plan)
         self.plan = plan
         return self._tagged(program, plan)
+
+    def _refuse_shared_state(self) -> None:
+        """Refuse state that methods share; ExecuTorch has begun with all before it partitions."""
+        begun = [(one._method, program) for one in _BEGUN for program in one._begun]
+        numbered = {f"{method} {index}": program for index, (method, program) in enumerate(begun)}
+        if states := shared_states(numbered):
+            self._begun.clear()
+            target = next(iter(states[0].targets.values()))
+            raise LoweringError(
+                "partitioner",
+                f"methods share buffer {target!r}, and ExecuTorch gives each method its own",
+                "lower with etdev.Lowerer, or accept that with share_state=False",
+            )
 
     def _tagged(self, program: ExportedProgram, plan: MethodPlan) -> PartitionResult:
         given = _given(program, plan)

@@ -15,10 +15,11 @@ from etdev.files import check_program, check_writable, publish, unseen, write_te
 from etdev.schema.documents import LOWERING
 from etdev.schema.report.sheet import size
 from etdev.schema.structuring import CONVERTER
+from etdev.schema.tensors import loading
 
 if TYPE_CHECKING:
     from etdev.lowering.lowered import Lowered
-    from etdev.runtime.verify import Verification
+    from etdev.runtime.verification import Verification
 
 
 @click.command("lower", cls=Command, epilog=options.SOURCE)
@@ -133,6 +134,7 @@ def _lines(lowered: Lowered, output: Path, verification: Verification | None) ->
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         yield f"method {method.method}, {len(method.partitions)} delegates, nodes: {owners}"
         yield from (f"method {method.method}, {caveat}" for caveat in method.caveats)
+    yield from loading(lowered.plan.state)
     yield from tables.outcomes(lowered.outcomes)
     yield size(output.stat().st_size)
     yield from tables.verification(verification) if verification else ["not verified: --no-verify"]

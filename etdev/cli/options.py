@@ -135,6 +135,12 @@ ruling = together(
         "registry's, which removes them if it says nothing.",
     ),
     click.option(
+        "--share-state/--no-share-state",
+        default=None,
+        help="Keep a buffer that several methods share in PyTorch one buffer, as the registry does "
+        "by default, or give each method its own.",
+    ),
+    click.option(
         "--cache",
         metavar="DIR|URL",
         help="Cache compiled partitions in DIR, or in a shared cache at URL behind the user's own.",

@@ -143,8 +143,10 @@ def command(
             except VerifyError as error:
                 # The outputs are shown first.
                 failure = error
-            if session := verifier.sessions.get(method):
-                differences = compare(result.outputs, session.calls[0].outputs)
+            if (session := verifier.sessions.get(method)) and session.calls:
+                # By itself: the calls of the session may follow those of other methods.
+                expected, _ = session.reference.call(session.calls[0].inputs)
+                differences = compare(result.outputs, expected)
         if profile:
             from etdev.pte.embedded_plan import find_ledger
             from etdev.runtime.profile import profile as profiled
@@ -175,12 +177,13 @@ def command(
 
 
 def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Verifier:
-    from etdev.edge.reference import Reference
+    from etdev.edge.shared_state import references_of, shared_states
     from etdev.quirks import QUIRKS
     from etdev.quirks.table import Table
     from etdev.runtime.verify import Verifier
 
     # The state of a method may cross to any other one.
-    references = {n: Reference.of(m, m.export(Table(QUIRKS))) for n, m in methods.items()}
+    programs = {name: known.export(Table(QUIRKS)) for name, known in methods.items()}
+    references = references_of(methods, programs, shared_states(programs))
     references.update(decided.references if decided else {})
     return Verifier(program, references, decided=decided, **settings)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from etdev.schema.outcomes import Outcome
 from etdev.schema.report.sheet import Sheet, size
+from etdev.schema.tensors import loading
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.compare import Difference
-    from etdev.runtime.verify import Verification
+    from etdev.runtime.verification import Verification
     from etdev.runtime.worker import CallResult
 
 
@@ -87,6 +88,8 @@ def artifact(artifact: Artifact) -> Iterator[Sheet]:
     ledger = size(artifact.ledger_bytes) if artifact.ledger_bytes else "-"
     columns = ("file", "constants", "delegates' named data", "ledger")
     yield Sheet(columns, [(*map(size, sizes), ledger)], artifact.path)
+    if artifact.state:
+        yield Sheet(("state",), [(line,) for line in loading(artifact.state)])
     for method in artifact.methods:
         heads = ("delegates", "device", "count", "payload", "calls")
         yield Sheet(heads, _delegates(method), f"method {method.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch.export import ExportedProgram
 from etdev.edge.source import Method
 from etdev.errors import SourceError
 from etdev.graph.ops import written_by
-from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.trees import pytree
 
 
@@ -31,19 +30,11 @@ class Reference:
     state: Mapping[str, torch.Tensor]
 
     @classmethod
-    def of(cls, method: Method, program: ExportedProgram) -> Reference:
-        """Remember the state of a method that was just exported."""
+    def of(cls, method: Method, program: ExportedProgram, shared: Iterable[str] = ()) -> Reference:
+        """Remember the state of a method that was just exported; it shares some with others."""
         values = {**program.constants, **program.state_dict}
-        names = [name for name in written(program) if name in values]
+        names = [name for name in (*written(program), *shared) if name in values]
         return cls(method, program, {name: values[name].detach().clone() for name in names})
-
-    def module(self) -> torch.nn.Module:
-        """Copy the module, with its state as it was; parameters that nothing writes are shared."""
-        if not isinstance(self.method.model, ExportedProgram):
-            # Some modules can't be copied, such as those that hold locks or generators.
-            with suppress(Exception):
-                return self._restored(duplicate(self.method.model, self.state))
-        return self._restored(duplicate(self.program.module(), self.state))
 
     def example(self) -> tuple[list[Any], pytree.TreeSpec]:
         """Return the example inputs in the order of the program's inputs, and their structure."""
@@ -56,7 +47,7 @@ class Reference:
         if len(leaves) != len(example):
             what = f"takes {len(example)} inputs, got {len(leaves)}"
             raise SourceError(self.method.name, what, "give one for each example input")
-        return called(self.module(), leaves, structure)
+        return called(modules_of([self])[0], leaves, structure)
 
     def given(self, inputs: Any) -> list[list[Any]]:
         """Return the leaves of a tuple of arguments, a list of such tuples, or None."""
@@ -72,13 +63,13 @@ class Reference:
             raise SourceError(self.method.name, what, "give them as the example inputs are")
         return leaves
 
-    def _restored(self, module: torch.nn.Module) -> torch.nn.Module:
+    def restore(self, module: torch.nn.Module) -> None:
+        """Give a copy of the module the state that the method started with."""
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         with torch.no_grad():
             for name, value in self.state.items():
                 if name in tensors:
                     tensors[name].copy_(value)
-        return module
 
 
 def written(program: ExportedProgram) -> Iterator[str]:
@@ -94,44 +85,39 @@ def written(program: ExportedProgram) -> Iterator[str]:
             yield constants.get(argument.name, "")
 
 
-@frozen
-class Shared:
-    """A buffer that the method `writer` writes, and that another method has, too."""
-
-    target: str
-    writer: str
-    other: str
-
-
-def shared_buffers(programs: Mapping[str, ExportedProgram]) -> Iterator[Shared]:
-    """Yield the first written buffer that each two exported methods share."""
-    places = {method: _places(program) for method, program in programs.items()}
-    seen = set()
-    for writer, program in programs.items():
-        for target in places[writer].keys() & {*written(program)}:
-            for other, held in places.items():
-                pair = frozenset((writer, other))
-                if other != writer and pair not in seen and places[writer][target] in held.values():
-                    seen.add(pair)
-                    yield Shared(target, writer, other)
+def modules_of(references: Sequence[Reference]) -> list[torch.nn.Module]:
+    """Copy the modules of methods, with their state as it was, and what they share of it."""
+    states = [reference.state for reference in references]
+    models = [reference.method.model for reference in references]
+    given = [model for model in models if not isinstance(model, ExportedProgram)]
+    # Some modules can't be copied, such as those that hold locks or generators.
+    with suppress(Exception):
+        if len(given) == len(models):
+            return _restored(references, duplicates(given, states))
+    modules = [reference.program.module() for reference in references]
+    return _restored(references, duplicates(modules, states))
 
 
-def _places(program: ExportedProgram) -> dict[str, int]:
-    """Return where the buffers of a program are in memory, by target."""
-    values = {**program.constants, **program.state_dict}
-    found = {name: values.get(name) for name in program.graph_signature.inputs_to_buffers.values()}
-    return {
-        name: value.untyped_storage().data_ptr()
-        for name, value in found.items()
-        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.numel()
+def _restored(
+    references: Sequence[Reference], modules: list[torch.nn.Module]
+) -> list[torch.nn.Module]:
+    for reference, module in zip(references, modules, strict=True):
+        reference.restore(module)
+    return modules
+
+
+def duplicates(
+    modules: Sequence[torch.nn.Module], states: Sequence[Mapping[str, Any]]
+) -> list[torch.nn.Module]:
+    """Copy modules whose calls may change their states, without weights that no call writes."""
+    named = [dict(module.named_parameters(remove_duplicate=False)) for module in modules]
+    written = {
+        id(own[name])
+        for own, state in zip(named, states, strict=True)
+        for name in own.keys() & state.keys()
     }
-
-
-def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.Module:
-    """Copy a module whose calls may change it, without copying the weights that no call writes."""
-    named = module.named_parameters(remove_duplicate=False)
-    shared = {id(parameter): parameter for name, parameter in named if name not in mutated}
-    return copy.deepcopy(module, shared)
+    kept = {id(p): p for own in named for p in own.values() if id(p) not in written}
+    return copy.deepcopy(list(modules), kept)
 
 
 def called(

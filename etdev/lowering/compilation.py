@@ -129,7 +129,8 @@ class Compilation:
         with decision.stages.stage("plan"):
             try:
                 plan, decided = self.composition.plan(
-                    decision.converted, decision.whole, decision.expander, barred
+                    *(decision.converted, decision.whole, decision.expander, barred),
+                    decision.plan.state,
                 )
             except EtdevError as error:
                 # Such as a budget for portable kernels: the reason is what could not be compiled.

@@ -26,6 +26,7 @@ from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Options, Rules, check_claimed, rules
 from etdev.quirks import QUIRKS
+from etdev.quirks.sharing import QUIRKS as SHARING
 from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
@@ -33,6 +34,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.tensors import SharedState
 from etdev.upstream.tracing import settled_heap
 
 # The advice about a node that no plugin takes.
@@ -64,6 +66,7 @@ class Composition:
         rules: Devices, pins, limits and a budget.
         simplify: True to remove redundant work before plugins are asked.
         quirks: The faults of upstream that apply to the installed versions.
+        share_state: False to give each method its own state.
     """
 
     plugins: tuple[Plugin, ...]
@@ -71,6 +74,7 @@ class Composition:
     rules: Rules
     simplify: bool = True
     quirks: Table = field(factory=lambda: Table(QUIRKS))
+    share_state: bool = True
 
     @property
     def by_name(self) -> dict[str, Plugin]:
@@ -96,6 +100,7 @@ class Composition:
         whole: Mapping[str, Mapping[str, Sequence[str]]],
         expander: Expander,
         barred: Mapping[str, Verdicts] | None = None,
+        state: Sequence[SharedState] = (),
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
         """Plan every method, refuse unclaimed nodes, and check the plans against the rules.
 
@@ -104,8 +109,10 @@ class Composition:
             whole: For each method the ops that were kept whole, with the plugins that wanted them.
             expander: Decomposes them.
             barred: For each method verdicts on nodes that a plugin can't have.
+            state: The buffers that methods share.
         """
         planner = self.planner(expander, barred)
+        planner.shared = [each for each in state if each.shared]
         self.rules.check_methods(programs)
         plans, decided = [], {}
         for name in sorted(programs):
@@ -115,7 +122,7 @@ class Composition:
         self.rules.check_matched(planner.matched)
         self.rules.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        return Plan(tuple(plans), asked), decided
+        return Plan(tuple(plans), asked, tuple(state)), decided
 
     def check_fit(self, plan: Plan) -> None:
         """Refuse a plugin that owns partitions and can't compile on this machine."""
@@ -159,8 +166,10 @@ def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
     for plugin in chosen:
         plugin.limits = own.limits_of(plugin.name)
     simplifies = table.simplify if options.simplify is None else options.simplify
-    quirks = Table([row for _, row in rows_of(chosen)])
-    return Composition(chosen, table, own, simplifies, quirks)
+    shares = table.share_state if options.share_state is None else options.share_state
+    off = () if shares else SHARING
+    quirks = Table([row for _, row in rows_of(chosen) if row not in off])
+    return Composition(chosen, table, own, simplifies, quirks, shares)
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:

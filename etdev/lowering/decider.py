@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 
 import torch
+from attrs import evolve
 
 from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
-from etdev.edge.reference import Reference
+from etdev.edge.shared_state import references_of, shared_states
 from etdev.edge.simplify.sweep import simplified
 from etdev.edge.source import Method, refuse_without_values
 from etdev.lowering.composition import Composition, guarded
@@ -35,8 +36,9 @@ def decide(
     """
     quirks, stages = composition.quirks, Stages(listener)
     with stages.stage("export"):
-        references = {name: Reference.of(m, m.export(quirks)) for name, m in methods.items()}
-    sources = {name: reference.program for name, reference in references.items()}
+        sources = {name: method.export(quirks) for name, method in methods.items()}
+    state = [evolve(s, shared=composition.share_state) for s in shared_states(sources)]
+    references = references_of(methods, sources, state)
     for name, program in sources.items() if compiles else ():
         refuse_without_values(name, program)
     simplify, plugins = composition.simplify, composition.plugins
@@ -45,9 +47,8 @@ def decide(
     conversion = Conversion(settings, expander, simplify)
     # torch can't trace some programs while gradients are on, such as a scan of integers.
     with stages.stage("edge"), torch.no_grad(), guarded("edge conversion"):
-        edge = conversion.to_edge(sources)
-    quirks.apply(Stage.METHODS, edge, "", sources, composition.rules.strict)
+        edge = conversion.to_edge(quirks.apply(Stage.METHODS, sources, ""))
     with stages.stage("plan"):
         whole = {name: take_marks(program) for name, program in edge.items()}
-        plan, programs = composition.plan(edge, whole, expander)
+        plan, programs = composition.plan(edge, whole, expander, state=state)
     return Decision(plan, programs, references, edge, settings, expander, stages, quirks, whole)

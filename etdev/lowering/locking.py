@@ -96,8 +96,9 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
         "on_failure": compilation.on_failure,
         # Older locks lack the key, and are of programs without simplification.
         **({"simplify": True} if composition.simplify else {}),
-        # Nearly every lock lacks this key: the built-in plugin is asked.
+        # Nearly every lock lacks these keys: state is shared, and the built-in plugin is asked.
         **({} if plugins != composition.plugins else {"portable": False}),
+        **({} if composition.share_state else {"share_state": False}),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
@@ -13,10 +14,10 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.delegate.split import Weights
-from etdev.errors import ArtifactError, shown
+from etdev.errors import ArtifactError, EtdevWarning, LoweringError, shown
 from etdev.files import check_program, publish, scratch, unseen
 from etdev.lowering.composition import guarded
-from etdev.pte.embedded_plan import embed
+from etdev.pte.embedded_plan import embed, embed_state
 from etdev.pte.emit import Emitted, add_etrecord, emit
 from etdev.pte.read import methods_of, read
 from etdev.registry.plugin import Plugin
@@ -24,7 +25,8 @@ from etdev.runtime.child import CHILD
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.libraries import check_libraries
-from etdev.runtime.verify import STEPS, Verification, Verifier
+from etdev.runtime.verification import Verification
+from etdev.runtime.verify import STEPS, Verifier
 from etdev.schema.limits import Budget
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
@@ -77,8 +79,14 @@ class Lowered:
         """ExecuTorch's own manager of the delegated programs; go on from there if you like.
 
         Calling `to_executorch` on this manager consumes it; `Lowered.to_executorch` can be called
-        again.
+        again, and plans memory for state that methods share.
         """
+        if shared := [str(state) for state in self.plan.state if state.shared]:
+            what = (
+                f"methods share state, {', '.join(shared)}, which its to_executorch gives to each"
+            )
+            cure = "call Lowered.to_executorch instead, or lower with share_state=False"
+            warnings.warn(str(LoweringError("Lowered.edge", what, cure)), EtdevWarning, 2)
         with turn():
             return self._build()
 
@@ -203,6 +211,7 @@ class Lowered:
 
     def _manager(self, with_ledger: bool, with_record: bool) -> EdgeProgramManager:
         manager = self._build()
+        embed_state(manager, self.plan.state)
         if with_ledger:
             embed(manager, self.plan)
         if with_record:

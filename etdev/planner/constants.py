@@ -19,7 +19,10 @@ _SORTS_INPUTS = torch.__version__ >= "2.14"
 
 
 def settle(
-    graph: MethodGraph, drafts: Sequence[Draft], ask: Callable[[Draft], Collection[str]]
+    graph: MethodGraph,
+    drafts: Sequence[Draft],
+    ask: Callable[[Draft], Collection[str]],
+    shared: Collection[str | None] = (),
 ) -> list[Partition]:
     """Decide each constant's storage, and with it the inputs and outputs of each partition.
 
@@ -32,6 +35,7 @@ def settle(
         graph: The method.
         drafts: Its partitions, all constants still outside.
         ask: Returns the names that the owner of a partition claims for it.
+        shared: Targets of buffers that other methods read or write, too; these stay outside.
     """
     unused = {
         name: constant
@@ -44,7 +48,7 @@ def settle(
         adopted = [unused.pop(name) for name in list(unused) if name in names]
         shown.append(evolve(draft, constants=(*draft.constants, *adopted)))
         claimed.append(names)
-    settlement = _Settlement(graph, shown, claimed)
+    settlement = _Settlement(graph, shown, claimed, shared)
     return [settlement.partition(index) for index in range(len(shown))]
 
 
@@ -55,6 +59,7 @@ class _Settlement:
     graph: MethodGraph
     drafts: Sequence[Draft]
     claimed: Sequence[Collection[str]]
+    shared: Collection[str | None]
     home: dict[str, int] = field(init=False)
     holders: dict[str, list[int]] = field(init=False)
     places: dict[str, int] = field(init=False)
@@ -109,6 +114,8 @@ class _Settlement:
 
     def _alone(self, index: int, buffer: Constant) -> bool:
         """Return True if one partition has all readers of a buffer and of its new value."""
+        if buffer.target in self.shared or buffer.update not in self.graph.number:
+            return False
         update = self.graph.nodes[self.graph.number[buffer.update or ""]]
         signature = self.graph.program.graph_signature
         written = [spec for spec in signature.output_specs if spec.arg.name == update.name]

@@ -24,6 +24,7 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.partition import Partition
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
+from etdev.schema.tensors import SharedState
 
 
 @define(eq=False)
@@ -40,6 +41,8 @@ class Planner:
     matched: set[Pin] = field(factory=set)
     # By method, verdicts on nodes that a plugin can't have.
     barred: Mapping[str, Verdicts] = field(factory=dict)
+    # State that several methods share, which no delegate may own.
+    shared: Sequence[SharedState] = ()
 
     def plan(
         self, program: ExportedProgram, method: str, whole: Mapping[str, Sequence[str]]
@@ -107,6 +110,7 @@ class Planner:
                 graph,
                 drafts,
                 lambda draft: answers.claim_constants(owners[draft.plugin], graph.program, draft),
+                {name.get(graph.method) for s in self.shared for name in (s.targets, s.flags)},
             )
 
     def _placed(self, graph: MethodGraph, partitions: Sequence[Partition]) -> list[Partition]:

@@ -156,6 +156,7 @@ class Options:
     budget: Budget | Mapping[str, Any] | None = None
     strict: bool | None = field(default=None, validator=_check_switch)
     simplify: bool | None = field(default=None, validator=_check_switch)
+    share_state: bool | None = field(default=None, validator=_check_switch)
 
 
 def rules(registry: Registry, plugins: Collection[str], options: Options) -> Rules:

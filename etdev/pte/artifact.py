@@ -12,9 +12,12 @@ from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT
 from etdev.schema.partition import CompileSpec
 from etdev.schema.structuring import CONVERTER
+from etdev.schema.tensors import SharedState
 
 # Key of the named data that is the plan.
 LEDGER = "etdev.plan"
+# Key of the named data that is the state which methods share.
+STATE = "etdev.state"
 
 
 @frozen
@@ -120,6 +123,7 @@ class Artifact:
         methods: In the order of the file.
         ledger_bytes: The plan that it carries, compressed; 0 if it carries none.
         native: Keys of the named data that is a shared library, which a backend loads and runs.
+        state: The buffers that several methods share in eager PyTorch, if etdev wrote the file.
     """
 
     path: str
@@ -130,6 +134,12 @@ class Artifact:
     methods: tuple[MethodArtifact, ...]
     ledger_bytes: int = 0
     native: tuple[str, ...] = field(default=(), converter=frozen_tuple)
+    state: tuple[SharedState, ...] = field(default=(), converter=frozen_tuple)
+
+    @property
+    def shares_state(self) -> bool:
+        """Return True if methods have to be loaded together, with shared arenas."""
+        return any(state.shared for state in self.state)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the artifact as plain data: dicts, lists, text and numbers."""

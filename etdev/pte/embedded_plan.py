@@ -1,21 +1,43 @@
-"""The plan that a .pte carries, with all reasons, as named data that only etdev reads."""
+"""Named data that only etdev reads: the plan with all reasons, and the state that is shared."""
 
 from __future__ import annotations
 
+import json
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etdev.errors import ArtifactError, first_line
-from etdev.pte.artifact import LEDGER
+from etdev.pte.artifact import LEDGER, STATE
 from etdev.pte.opening import opened, program_of
 from etdev.schema.plan import Plan
+from etdev.schema.structuring import CONVERTER, REFUSALS
+from etdev.schema.tensors import SharedState
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeProgramManager
 
 # A plan of half a million nodes has fewer.
 _MOST_BYTES = 1 << 28
+
+
+def embed_state(manager: EdgeProgramManager, state: Sequence[SharedState]) -> None:
+    """Add to a program the names of the state that methods share, if they share any."""
+    from etdev.upstream.emission import add_named_data
+
+    if state:
+        text = json.dumps(CONVERTER.unstructure(list(state)))
+        add_named_data(manager, STATE, text.encode())
+
+
+def state_of(file: Path, data: bytes | memoryview) -> tuple[SharedState, ...]:
+    """Return the state that methods share, of named data that `embed_state` added."""
+    try:
+        return CONVERTER.structure(json.loads(bytes(data) or b"[]"), tuple[SharedState, ...])
+    except (ValueError, RecursionError, *REFUSALS) as error:
+        what = f"has damaged data about shared state ({first_line(error)})"
+        raise ArtifactError(str(file), what, "lower it again") from error
 
 
 def embed(manager: EdgeProgramManager, plan: Plan) -> None:

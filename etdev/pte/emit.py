@@ -25,6 +25,7 @@ from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import differences
 from etdev.pte.read import methods_of
+from etdev.pte.shared_arena import SharedArena
 from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
@@ -118,7 +119,8 @@ def emit(
         for name, skip in skips.items():
             check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
-    completed = _completed(config, skips, away, quirks)
+    arena = SharedArena([state for state in plan.state if state.shared])
+    completed = _completed(config, skips, away, quirks, arena)
     # torch refuses to write to buffers that require gradients, as statistics of a batch norm may,
     # and traces the gradients of control flow. Other methods have the bytes of ExecuTorch's loop.
     plain = not any(
@@ -137,7 +139,11 @@ def emit(
 
 
 def _completed(
-    config: ExecutorchBackendConfig, skips: Mapping[str, Skips], away: bool, quirks: Quirks
+    config: ExecutorchBackendConfig,
+    skips: Mapping[str, Skips],
+    away: bool,
+    quirks: Quirks,
+    arena: SharedArena,
 ) -> ExecutorchBackendConfig:
     """Return the caller's config with our passes, and with memory planning that fits the skips.
 
@@ -149,8 +155,11 @@ def _completed(
         name: EmissionPass(quirks, _own(config.sym_shape_eval_pass, name), name) for name in skips
     }
     memory = config.memory_planning_pass
-    if merging and any(skip != Skips() for skip in skips.values()):
-        memory = {name: _planner(_own(memory, name), skip) for name, skip in skips.items()}
+    if arena.states or (merging and any(skip != Skips() for skip in skips.values())):
+        planners = {
+            n: _planner(_own(memory, n), skip if merging else Skips()) for n, skip in skips.items()
+        }
+        memory = {name: arena.planner(planner, name) for name, planner in planners.items()}
     elif isinstance(memory, dict):
         memory = {name: _planner(one) for name, one in memory.items()}
     else:

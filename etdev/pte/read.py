@@ -11,7 +11,8 @@ from typing import Any
 from attrs import frozen
 
 from etdev.errors import ArtifactError
-from etdev.pte.artifact import LEDGER, Arena, Artifact, Delegate, MethodArtifact, Value
+from etdev.pte.artifact import LEDGER, STATE, Arena, Artifact, Delegate, MethodArtifact, Value
+from etdev.pte.embedded_plan import state_of
 from etdev.pte.opening import opened, program_of, restored
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -100,6 +101,7 @@ def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArti
 def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifact:
     program, named = program_of(data)
     _, ledger = named.pop(LEDGER, (0, b""))
+    _, state = named.pop(STATE, (0, b""))
     return Artifact(
         path=str(file),
         size_bytes=len(data),
@@ -110,6 +112,7 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
         methods=methods_of(program, plugins),
         ledger_bytes=len(ledger),
         native=tuple(key for key, (_, content) in named.items() if _is_native(content)),
+        state=state_of(file, state),
     )
 
 

@@ -13,6 +13,7 @@ from etdev.quirks import (
     mutation,
     repeatability,
     scalars,
+    sharing,
     sizes,
     state,
 )
@@ -22,6 +23,7 @@ __all__ = ["QUIRKS", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
 # Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
     *export.QUIRKS,
+    *sharing.QUIRKS,
     *repeatability.QUIRKS,
     # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,

@@ -18,6 +18,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Node
 
+from etdev.edge.reference import written
 from etdev.errors import SourceError
 from etdev.graph.inlining import call
 from etdev.graph.ops import ORDERED
@@ -52,7 +53,8 @@ def python_inputs(program: ExportedProgram) -> Iterator[Any]:
 def no_tensors(program: ExportedProgram) -> list[ExportedProgram]:
     """Return a program whose method neither returns nor keeps a tensor."""
     results = [spec.arg for spec in program.graph_signature.output_specs]
-    return [] if any(isinstance(result, TensorArgument) for result in results) else [program]
+    returns = any(isinstance(result, TensorArgument) for result in results)
+    return [] if returns or any(written(program)) else [program]
 
 
 def empty_weights(program: ExportedProgram) -> list[Node]:

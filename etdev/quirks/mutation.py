@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 from torch.fx import Node
 
+from etdev.edge.shared_state import span, weights_of
 from etdev.graph.inlining import call
 from etdev.graph.ops import owner_of, places_written, written_by, written_through
 from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from etdev.upstream.operators import base_name
 
 _Weight = tuple[InputSpec, torch.Tensor]
@@ -49,7 +49,7 @@ def overlapping_buffers(program: ExportedProgram) -> Iterator[Pair]:
     written = _written(program)
     for weights in _written_storages(program):
         for (one, value), (two, other) in itertools.combinations(weights, 2):
-            (start, end), (first, last) = _span(value), _span(other)
+            (start, end), (first, last) = span(value), span(other)
             overlap = start < last and first < end
             if overlap and not written.isdisjoint((one.arg.name, two.arg.name)):
                 yield Pair(one, two)
@@ -62,26 +62,12 @@ def _written(program: ExportedProgram) -> set[str]:
 def _written_storages(program: ExportedProgram) -> Iterator[Sequence[_Weight]]:
     """Yield the weights that are in one storage, for each storage that is written."""
     written = _written(program)
-    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
     storages: dict[int, list[_Weight]] = {}
-    for spec in program.graph_signature.input_specs if written else ():
-        value = values.get(spec.target or "")
-        if not isinstance(value, torch.Tensor) or not value.numel():
-            continue
-        # Neither has memory of its own: a fake, and a quantised weight made of several tensors.
-        if not isinstance(value, FakeTensor) and not is_traceable_wrapper_subclass(value):
-            storages.setdefault(value.untyped_storage().data_ptr(), []).append((spec, value))
+    for spec, value in weights_of(program) if written else ():
+        storages.setdefault(value.untyped_storage().data_ptr(), []).append((spec, value))
     for weights in storages.values():
         if not written.isdisjoint(spec.arg.name for spec, _ in weights):
             yield weights
-
-
-def _span(value: torch.Tensor) -> tuple[int, int]:
-    """Return the first byte of a tensor in its storage, and the one behind its last."""
-    steps = zip(value.shape, value.stride(), strict=True)
-    elements = 1 + sum((int(size) - 1) * int(stride) for size, stride in steps)
-    start = int(value.storage_offset()) * value.element_size()
-    return start, start + elements * value.element_size()
 
 
 def merge_inputs(program: ExportedProgram, found: Sequence[Pair]) -> ExportedProgram:

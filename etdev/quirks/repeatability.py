@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.func import functional_call
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from etdev.edge.reference import called, duplicate, torch_random_state, untouched_random_state
+from etdev.edge.reference import called, duplicates, torch_random_state, untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
 from etdev.schema.quirk import Quirk, Stage
@@ -113,7 +113,7 @@ def repeated(found: Sequence[Method]) -> Iterator[Callable[[ExportedProgram], No
     module = model
     # A module that can't be copied, such as one that holds a generator, is called itself.
     with suppress(Exception):
-        module = duplicate(model, {})
+        (module,) = duplicates([model], [{}])
     with untouched_random_state(), _deterministic():
         assigned, counters = _called_twice(method, module)
     given = _places(model)

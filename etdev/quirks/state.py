@@ -10,12 +10,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec
 from torch.fx import Node
 
-from etdev.edge.reference import shared_buffers
 from etdev.graph.inlining import call
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import argument
-from etdev.schema.quirk import Quirk, Refusal, Since, Stage
+from etdev.schema.quirk import Quirk, Refusal, Stage
 from etdev.upstream.operators import ops_of
 
 _WRITES = (
@@ -166,20 +165,4 @@ STALE_OUTPUTS = Quirk(
     fix=clone_results,
     in_loop=UNKEPT,
 )
-SHARED_STATE = Quirk(
-    name="shared-state",
-    stage=Stage.METHODS,
-    summary="A buffer that several methods share in eager PyTorch becomes one for each method.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
-    affects="executorch<1.6",
-    find=Since(lambda _, sources: shared_buffers(sources)),
-    refusal=Refusal(
-        "{found.writer!r} writes buffer {found.target!r}, which {found.other!r} has, too; in a "
-        ".pte each method has its own, so that {found.other!r} never sees what {found.writer!r} "
-        "writes",
-        "make them one method, pass the state in and out, or plan memory with ExecuTorch's "
-        "MemoryPlanningPass(share_mutable_buffers=True) and load it in C++ with shared arenas",
-        warns=True,
-    ),
-)
-QUIRKS = (WRITTEN_INPUTS, LOST_WRITE_BACK, SHARED_NEW_VALUE, STALE_OUTPUTS, SHARED_STATE)
+QUIRKS = (WRITTEN_INPUTS, LOST_WRITE_BACK, SHARED_NEW_VALUE, STALE_OUTPUTS)

@@ -74,9 +74,7 @@ class Table:
         """Return the rows of one stage."""
         return [row for row in self.rows if stage in row.stages]
 
-    def apply(
-        self, stage: Stage, program: Any, method: str, source: Any = None, strict: bool = False
-    ) -> Any:
+    def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
         """Fix or refuse what the rows of a stage find.
 
         Args:
@@ -84,7 +82,6 @@ class Table:
             program: An ExportedProgram, at `METHODS` a dict of them, at `EMIT` a GraphModule.
             method: The method's name, for errors.
             source: The program that it was converted from; None for itself.
-            strict: Raise what would be warned of.
 
         Returns:
             The program without the faults, the same one if none was found.
@@ -98,7 +95,7 @@ class Table:
             if not found:
                 continue
             if row.fix is None:
-                _refuse(row.refusal, method, found, _who(stage), strict)
+                _refuse(row.refusal, method, found, _who(stage))
                 continue
             try:
                 program = row.fix(program, found)
@@ -186,11 +183,9 @@ def _calls(modules: Iterable[GraphModule]) -> _Calls:
     return calls
 
 
-def _refuse(
-    refusal: Refusal | None, method: str, found: Sequence[Any], who: str, strict: bool = False
-) -> None:
+def _refuse(refusal: Refusal | None, method: str, found: Sequence[Any], who: str) -> None:
     """Raise the error for what a row has found, or warn of each."""
-    if strict or not (refusal and refusal.warns):
+    if not (refusal and refusal.warns):
         raise _error_of(refusal, method, found, who)
     for each in found:
         warnings.warn(str(_error_of(refusal, method, [each], who)), EtdevWarning, stacklevel=3)

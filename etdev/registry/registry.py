@@ -58,6 +58,7 @@ class _Settings:
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: Literal["error", "fallback"] = "error"
     simplify: bool = True
+    share_state: bool = True
     portable: bool = True
 
 
@@ -72,6 +73,7 @@ class Registry(_Settings):
             or `ignore` for not at all.
         strict: Refuse devices that a plugin had to assume, and pins that aren't kept.
         simplify: Remove redundant work before plugins are asked.
+        share_state: Keep state that methods share in eager PyTorch one in the .pte.
         portable: Ask the built-in plugin of portable kernels, after all others.
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.

@@ -37,6 +37,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
+from etdev.schema.tensors import STARTED
 from etdev.upstream.edge import unverified
 
 
@@ -165,7 +166,9 @@ class Bisection:
         names = {tensor.name for part in parts for tensor in (*part.inputs, *part.outputs)}
         recorded = []
         for call in self.calls:
-            held = {**self.program.constants, **self.program.state_dict, **call.state}
+            started = {f"{name}{STARTED}": torch.tensor(True) for name in call.state}
+            weights = {**self.program.constants, **self.program.state_dict}
+            held = {**weights, **call.state, **started}
             inputs = iter(call.inputs)
             arguments = [held[s.target] if s.target in held else next(inputs) for s in specs]
             interpreter = Interpreter(self.program.graph_module, garbage_collect_values=False)

@@ -17,6 +17,7 @@ from etdev.runtime.run import refusal
 from etdev.runtime.runners import Runner, runner_of
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
+from etdev.schema.tensors import loading
 
 
 def check(
@@ -103,7 +104,8 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
                 "executorch.runtime, the Python loader that etdev run uses, plans all memory on "
                 "the host, so load it with ExecuTorch's Module"
             )
-    if len(artifact.methods) > 1:
+    lines += loading(artifact.state)
+    if not artifact.shares_state and len(artifact.methods) > 1:
         lines.append(
             "the methods of one Program in Python overwrite each other's state and memory: load it "
             "with executorch.runtime once for each method, or with ExecuTorch's Module"

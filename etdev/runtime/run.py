@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import evolve
 
 from etdev.errors import RunError
 from etdev.pte import ptd
@@ -69,12 +70,13 @@ def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> l
     return list(outcome.values[0].outputs)
 
 
-def run_series(
+def run_series(  # noqa: PLR0913 (the arguments of `run`)
     source: Path | bytes,
     calls: Sequence[tuple[MethodArtifact, Sequence[Any]]],
     data: Path | None = None,
     limit_s: float = LIMIT_S,
     runner: Runner = PYTHON,
+    share_arenas: bool = False,
 ) -> Outcome:
     """Load the methods of one program and call them in turn; states are carried from call to call.
 
@@ -82,7 +84,7 @@ def run_series(
     """
     program = _program(source, [facts for facts, _ in calls], data)
     made = [(facts.name, prepared(facts, inputs)) for facts, inputs in calls]
-    return runner.call(program, made, 0, limit_s)
+    return runner.call(evolve(program, share_arenas=share_arenas), made, 0, limit_s)
 
 
 def _checked(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 
-from etdev.edge.reference import Reference, called, duplicate
+from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify.folding import is_random as draws
-from etdev.errors import VerifyError
+from etdev.errors import EtdevError, VerifyError
 from etdev.graph.nodes import graph_modules
 from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.samples import Samples
@@ -35,6 +35,35 @@ class Call:
 
 
 @define(eq=False)
+class Eager:
+    """Methods in eager PyTorch, which share the state that their modules share.
+
+    Args:
+        references: The methods.
+    """
+
+    references: Sequence[Reference]
+    _modules: list[torch.nn.Module] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._modules = modules_of(self.references)
+
+    def state(self, reference: Reference) -> dict[str, Any]:
+        """Return copies of the values that the state of a method has now."""
+        module = self._modules[self.references.index(reference)]
+        held = chain(module.named_parameters(), module.named_buffers())
+        return {name: value.detach().clone() for name, value in held if name in reference.state}
+
+    def call(self, reference: Reference, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Call a method as `called` does; a call that fails leaves the state as it was."""
+        _, structure = reference.example()
+        modules = duplicates(self._modules, [known.state for known in self.references])
+        result = called(modules[self.references.index(reference)], inputs, structure)
+        self._modules = modules
+        return result
+
+
+@define(eq=False)
 class Session:
     """Consecutive calls of a method in eager PyTorch, each with the state that the last one left.
 
@@ -43,11 +72,8 @@ class Session:
 
     reference: Reference
     samples: Samples
+    eager: Eager
     calls: list[Call] = field(factory=list, init=False)
-    _module: torch.nn.Module = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._module = self.reference.module()
 
     @property
     def is_conclusive(self) -> bool:
@@ -61,21 +87,14 @@ class Session:
         return any(finite) or len(sizes) > 1
 
     def call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> None:
-        """Call the method with the first inputs that eager PyTorch takes, if it takes any.
-
-        Each attempt has a copy of the module, because a call that fails may have written to it.
-        """
-        state, (_, structure) = self.reference.state, self.reference.example()
-        held = chain(self._module.named_parameters(), self._module.named_buffers())
-        before = {name: value.detach().clone() for name, value in held if name in state}
+        """Call the method with the first inputs that eager PyTorch takes, if it takes any."""
+        before = self.eager.state(self.reference)
         for inputs in attempts:
-            module = duplicate(self._module, state)
             try:
-                outputs, after = called(module, inputs, structure)
+                outputs, after = self.eager.call(self.reference, inputs)
             except Exception:
                 continue
             self.calls.append(Call(inputs, outputs, after, before, edge))
-            self._module = module
             return
 
     def repeat(self, call: Call) -> None:
@@ -94,39 +113,65 @@ class Session:
 def session_of(
     reference: Reference, given: Sequence[Sequence[Any]], steps: int, resized: bool = False
 ) -> Session:
-    """Call a method in eager PyTorch with the given inputs, and with fresh ones up to `steps`.
+    """Call a method by itself, as `plays` does."""
+    session = new_session(reference, given, Eager([reference]))
+    for _ in plays(session, given, steps, resized):
+        pass
+    return session
+
+
+def new_session(reference: Reference, given: Sequence[Sequence[Any]], eager: Eager) -> Session:
+    """Return a session without calls, whose fresh inputs are like the given ones."""
+    example, _ = reference.example()
+    samples = Samples(reference.program, list(given[-1]) if given else example)
+    return Session(reference, samples, eager)
+
+
+def plays(
+    session: Session, given: Sequence[Sequence[Any]], steps: int, resized: bool = False
+) -> Iterator[None]:
+    """Call a method with the given inputs, and with fresh ones up to `steps`; yield after each.
 
     With `resized`, each fresh call of a method with dynamic sizes is made twice, and the first one
     again at the end: sizes grow, shrink, and stay as they are after both.
     """
-    example, _ = reference.example()
-    samples = Samples(reference.program, list(given[-1]) if given else example)
-    session = Session(reference, samples)
     for inputs in given:
         session.call([inputs])
+        yield
     for step in range(len(given), steps):
-        session.call(samples.attempts(step))
-        if step and resized and samples.is_dynamic and session.calls:
+        session.call(session.samples.attempts(step))
+        yield
+        if step and resized and session.samples.is_dynamic and session.calls:
             session.repeat(session.calls[-1])
+            yield
     if not session.calls:
         which = "the given" if given else "its example"
         what = f"eager PyTorch can't run {which} inputs"
-        raise VerifyError(f"method {reference.method.name!r}", what, "give inputs that it takes")
+        name = session.reference.method.name
+        raise VerifyError(f"method {name!r}", what, "give inputs that it takes")
     if len(session.calls) > max(steps, len(given)):
         session.repeat(session.calls[0])
-    return session
+        yield
 
 
-def interleaved(sessions: Mapping[str, Session]) -> list[tuple[str, Call]]:
-    """Return the calls of all methods in a random order that keeps each method's own.
-
-    Calls at edge values, which each session made last, come last.
-    """
-    order = [name for name, own in sessions.items() for call in own.calls if not call.edge]
-    random.Random(0).shuffle(order)
-    left = {name: iter(session.calls) for name, session in sessions.items()}
-    mixed = [(name, next(left[name])) for name in order]
-    return mixed + [(name, call) for name, rest in left.items() for call in rest]
+def interleaved(
+    sessions: Mapping[str, Session], playing: Mapping[str, Iterator[None]]
+) -> tuple[list[tuple[str, Call]], dict[str, EtdevError]]:
+    """Make the calls of sessions in a random order, and return it, with the errors by method."""
+    order: list[tuple[str, Call]] = []
+    errors: dict[str, EtdevError] = {}
+    left, numbers = dict(playing), random.Random(0)
+    while left:
+        name = numbers.choice(list(left))
+        done = len(sessions[name].calls)
+        try:
+            if next(left[name], left) is left:
+                del left[name]
+        except EtdevError as error:
+            errors[name] = error
+            del left[name]
+        order += [(name, call) for call in sessions[name].calls[done:]]
+    return order, errors
 
 
 def is_random(reference: Reference) -> bool:

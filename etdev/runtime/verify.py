@@ -9,10 +9,11 @@ from typing import Any
 from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.reference import Reference, shared_buffers
-from etdev.errors import EtdevError, VerifyError, first_line, shown
+from etdev.edge.reference import Reference
+from etdev.edge.shared_state import shared_states
+from etdev.errors import SourceError, VerifyError, first_line, shown
 from etdev.pte import ptd
-from etdev.pte.artifact import MethodArtifact
+from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -23,48 +24,19 @@ from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
-from etdev.runtime.sessions import Call, Session, interleaved, is_random, session_of
+from etdev.runtime.sessions import (
+    Call,
+    Eager,
+    Session,
+    interleaved,
+    is_random,
+    new_session,
+    plays,
+)
+from etdev.runtime.verification import EdgeCall, Verification
 from etdev.schema.stages import Listener
 
 STEPS = 3
-
-
-@frozen
-class EdgeCall:
-    """A call with `nan`, `inf` or another edge value among its inputs, or with a size of 0.
-
-    Args:
-        problem: How it departs from eager PyTorch; empty if it agrees.
-    """
-
-    method: str
-    value: str
-    problem: str = ""
-
-
-@frozen
-class Verification:
-    """Result of a verification.
-
-    Args:
-        calls: Number of calls that agree with eager PyTorch, over all methods.
-        tolerance: The largest relative error that any method was allowed.
-        unverified: The methods and the state that were not verified, and why:
-            `method 'forward': it draws random numbers`.
-        edges: The calls at edge values, which are not among `calls`.
-        runners: The runners that made the calls.
-    """
-
-    calls: int
-    tolerance: float
-    unverified: tuple[str, ...]
-    edges: tuple[EdgeCall, ...] = ()
-    runners: tuple[str, ...] = ()
-
-    def require(self, cure: str) -> None:
-        """Reject a verification that left out a method or state."""
-        if self.unverified:
-            raise VerifyError("not verified", "; ".join(self.unverified), cure)
 
 
 @frozen(eq=False)
@@ -115,44 +87,29 @@ class Verifier:
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
-        data = self.data or ptd.find(artifact, self.path)
         runners = verifying(artifact, self.plugins, self.runner)
-        methods, unverified = dict[str, _Method](), []
-        for name, reference in self.references.items():
-            if self.method not in (None, name):
-                continue
-            facts = method_of(artifact, name)
-            self._say(name)
-            given = reference.given(inputs.get(name) if isinstance(inputs, Mapping) else inputs)
-            if reason := _unverifiable(facts, reference, runners[0]):
-                unverified.append(f"method {name!r}: {reason}")
-                continue
-            try:
-                session = session_of(reference, given, self.steps, resized=True)
-            except EtdevError as error:
-                if given:
-                    raise
-                unverified.append(f"method {name!r}: {error.what}")
-                continue
-            self.sessions[name] = session
-            program = reference.program
-            outputs = [name for name in program.graph_signature.user_outputs if name is not None]
-            steps = steps_of(program, outputs) if self.tolerance is None else []
-            if not session.is_conclusive:
-                unverified.append(f"method {name!r}: it returns no finite value")
-                continue
-            method = _Method(facts, session, self._tolerance(facts, program), steps)
-            session.try_edges(self.edges)
-            methods[name] = method
-        unverified += (
-            f"buffer {shared.target!r}, which {shared.writer!r} writes and {shared.other!r} has, "
-            "too: in a .pte each has its own"
-            for shared in shared_buffers({n: r.program for n, r in self.references.items()})
-            if self.method in (None, shared.writer, shared.other)
-        )
+        unverified: list[str] = []
+        groups, given = self._groups(artifact), dict[str, Any]()
+        for name in (name for group in groups for name in group):
+            own = inputs.get(name) if isinstance(inputs, Mapping) else inputs
+            given[name] = self.references[name].given(own)
+        methods = self._methods(artifact, groups, given, runners[0], unverified)
+        order = self._play(methods, given, unverified)
+        self.sessions.update({name: method.session for name, method in methods.items()})
+        conclusive = {name for name, method in methods.items() if method.session.is_conclusive}
+        for group in groups:
+            # A method that returns nothing is seen in those that share its state.
+            for name in group if conclusive.isdisjoint(group) else ():
+                if methods.pop(name, None):
+                    unverified.append(f"method {name!r}: it returns no finite value")
+        series = [(name, call) for name, call in order if name in methods]
+        for name, method in methods.items():
+            method.session.try_edges(self.edges)
+            series += [(name, call) for call in method.session.calls if call.edge]
+        unverified += self._apart(artifact)
         edges = dict[tuple[str, str], EdgeCall]()
         for run in runners:
-            for edge in self._compare(methods, data, run):
+            for edge in self._compare(methods, series, artifact, run):
                 known = edges.setdefault((edge.method, edge.value), edge)
                 edges[edge.method, edge.value] = known if known.problem else edge
         calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
@@ -160,15 +117,77 @@ class Verifier:
         names = tuple(run.name for run in runners)
         return Verification(calls, largest, tuple(unverified), tuple(edges.values()), names)
 
+    def _methods(
+        self,
+        artifact: Artifact,
+        groups: Sequence[tuple[str, ...]],
+        given: Mapping[str, Any],
+        runner: Runner,
+        unverified: list[str],
+    ) -> dict[str, _Method]:
+        """Return the methods that can be verified, with sessions that have no calls yet."""
+        methods = {}
+        for group in groups:
+            eager = Eager([self.references[name] for name in group])
+            for name, reference in zip(group, eager.references, strict=True):
+                facts, program = method_of(artifact, name), reference.program
+                if reason := _unverifiable(facts, reference, runner):
+                    unverified.append(f"method {name!r}: {reason}")
+                    continue
+                outputs = [out for out in program.graph_signature.user_outputs if out is not None]
+                steps = steps_of(program, outputs) if self.tolerance is None else []
+                session = new_session(reference, given[name], eager)
+                methods[name] = _Method(facts, session, self._tolerance(facts, program), steps)
+        return methods
+
+    def _play(
+        self, methods: dict[str, _Method], given: Mapping[str, Any], unverified: list[str]
+    ) -> list[tuple[str, Call]]:
+        """Call all methods in eager PyTorch; leave out those that fail, if they may."""
+        self._say(", ".join(methods), "in eager PyTorch")
+        sessions = {name: method.session for name, method in methods.items()}
+        playing = {n: plays(s, given[n], self.steps, resized=True) for n, s in sessions.items()}
+        order, errors = interleaved(sessions, playing)
+        for name, error in errors.items():
+            if given[name]:
+                raise error
+            del methods[name]
+            unverified.append(f"method {name!r}: {error.what}")
+        return order
+
+    def _groups(self, artifact: Artifact) -> list[tuple[str, ...]]:
+        """Return the methods to verify; those that share state in the .pte are in one group."""
+        groups = [{name} for name in self.references]
+        for state in artifact.state:
+            if state.shared:
+                joined = [group for group in groups if group & state.targets.keys()]
+                groups = [group for group in groups if group not in joined]
+                groups.append(set().union(*joined))
+        return [
+            tuple(name for name in self.references if name in group)
+            for group in groups
+            if self.method in (None, *group)
+        ]
+
+    def _apart(self, artifact: Artifact) -> Iterator[str]:
+        """Say which state methods share in eager PyTorch, though the .pte does not say so."""
+        known = [state.targets for state in artifact.state]
+        programs = {name: reference.program for name, reference in self.references.items()}
+        for state in shared_states(programs):
+            if state.targets not in known and self.method in (None, *state.targets):
+                yield f"buffer {state}, which several methods share: in this .pte each has its own"
+
     def _compare(
-        self, methods: Mapping[str, _Method], data: Path | None, runner: Runner
+        self,
+        methods: Mapping[str, _Method],
+        left: Sequence[tuple[str, Call]],
+        artifact: Artifact,
+        runner: Runner,
     ) -> Iterator[EdgeCall]:
         """Run the calls of all methods in one loaded program; yield those at edge values."""
-        left = interleaved({name: method.session for name, method in methods.items()})
         while left:
             self._say(", ".join(methods), f"{len(left)} calls")
-            series = [(methods[name].facts, call.inputs) for name, call in left]
-            outcome = run_series(self.path, series, data, runner=runner)
+            outcome = self._run(artifact, [(methods[name], call) for name, call in left], runner)
             for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
                 problem = methods[name].problem(outcome, step, call)
                 if problem and runner is not PYTHON:
@@ -177,7 +196,7 @@ class Verifier:
                     own = [c for known, c in left[: step + 1] if known == name]
                     where = f"at {call.edge}" if call.edge else f"step {len(own) - 1}"
                     failed = step == len(outcome.values)
-                    if len(methods) > 1 and self._right_alone(methods[name], own, data, runner):
+                    if self._right_alone(methods, left[: step + 1], artifact, runner):
                         cause = "; it is right by itself, so calls of another method disturb it"
                     else:
                         cause = self._cause(methods[name], own, failed, runner)
@@ -197,12 +216,31 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
+    def _run(
+        self, artifact: Artifact, calls: Sequence[tuple[_Method, Call]], runner: Runner
+    ) -> Outcome:
+        data = self.data or ptd.find(artifact, self.path)
+        series = [(method.facts, call.inputs) for method, call in calls]
+        share = artifact.shares_state
+        return run_series(self.path, series, data, runner=runner, share_arenas=share)
+
     def _right_alone(
-        self, method: _Method, calls: Sequence[Call], data: Path | None, runner: Runner
+        self,
+        methods: Mapping[str, _Method],
+        calls: Sequence[tuple[str, Call]],
+        artifact: Artifact,
+        runner: Runner,
     ) -> bool:
-        series = [(method.facts, call.inputs) for call in calls]
-        outcome = run_series(self.path, series, data, runner=runner)
-        return not any(method.problem(outcome, step, call) for step, call in enumerate(calls))
+        """Return True if the last method is right without those that share no state with it."""
+        last, _ = calls[-1]
+        group = next(group for group in self._groups(artifact) if last in group)
+        own = [(methods[name], call) for name, call in calls if name in group]
+        if len(own) == len(calls):
+            return False
+        outcome = self._run(artifact, own, runner)
+        return not any(
+            method.problem(outcome, step, call) for step, (method, call) in enumerate(own)
+        )
 
     def _cause(self, method: _Method, calls: Sequence[Call], failed: bool, runner: Runner) -> str:
         """Name what makes the last of some calls of a method wrong or fail."""
@@ -235,4 +273,8 @@ def _unverifiable(facts: MethodArtifact, reference: Reference, runner: Runner) -
     for kind, names in lacking.items():
         if names:
             return f"the runtime has no {kind} {', '.join(names)}"
+    try:
+        reference.example()
+    except SourceError as error:
+        return error.what
     return "it draws random numbers" if is_random(reference) else None

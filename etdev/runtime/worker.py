@@ -72,13 +72,16 @@ def run_calls(
     program: Program, calls: Sequence[tuple[str, Sequence[Any]]], repeat: int
 ) -> Iterator[CallResult]:
     """Load a program and call its methods, each call by name and inputs; their states go on."""
-    # The methods of one Program overwrite each other's memory; those of a Module in C++ don't,
-    # unless it is told to share their arenas.
-    shared = program.load() if program.share_arenas else None
-    loaded = {name: shared or program.load() for name, _ in calls}
-    # They read the program's memory as long as they run.
-    methods = {name: loaded[name].load_method(name) for name in loaded}
+    # Methods read the memory of their program as long as they run. Those of one Program overwrite
+    # each other's memory, unless state is planned apart from the rest.
+    loaded: dict[str, Any] = {}
+    methods: dict[str, Any] = {}
     for name, inputs in calls:
+        key = "" if program.share_arenas else name
+        if key not in loaded:
+            loaded[key] = program.load()
+        if name not in methods:
+            methods[name] = loaded[key].load_method(name)
         outputs, times = methods[name].execute(inputs), []
         for _ in range(repeat):
             start = time.perf_counter()

@@ -14,7 +14,7 @@ from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed
 from etdev.schema.structuring import CONVERTER
-from etdev.schema.tensors import Copy
+from etdev.schema.tensors import Copy, SharedState, loading
 
 
 @frozen(repr=False)
@@ -75,10 +75,12 @@ class Plan(Displayed):
     Args:
         methods: In the order the program lists them.
         plugins: Names and versions of the plugins that were asked, in claim order.
+        state: The buffers that several methods share in eager PyTorch.
     """
 
     methods: tuple[MethodPlan, ...]
     plugins: tuple[tuple[str, str], ...] = ()
+    state: tuple[SharedState, ...] = ()
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -88,7 +90,7 @@ class Plan(Displayed):
     @property
     def summary(self) -> str:
         """The plans of all methods in a few words."""
-        return "; ".join(method.summary for method in self.methods)
+        return "; ".join([*(method.summary for method in self.methods), *loading(self.state)])
 
     def diff(self, other: Plan) -> Difference:
         """Return what is different in another plan."""

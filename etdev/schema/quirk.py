@@ -21,6 +21,8 @@ class Stage(Enum):
 
     EXPORT = "export"
     """A `Method`, a module with example inputs or a program, before torch.export."""
+    METHODS = "methods"
+    """The programs of all methods together, as torch.export made them, by name."""
     SOURCE = "source"
     """ATen, as torch.export made it, and again after plugins have rewritten it."""
     ATEN = "aten"
@@ -33,8 +35,6 @@ class Stage(Enum):
     """ATen, converted as `Lowerer` would, as `etdev.partitioner()` gives it back to ExecuTorch."""
     EDGE = "edge"
     """Edge dialect, as ExecuTorch made it or as it was given."""
-    METHODS = "methods"
-    """The edge-dialect programs of all methods together, by name."""
     SIMPLIFIED = "simplified"
     """Edge dialect without redundant work, before plugins claim nodes."""
     PLANNED = "planned"
@@ -102,8 +102,7 @@ class Refusal:
         cure: The advice, as a format string.
         find: Finds what is refused, if the row's `find` does not.
         error: The class of the error.
-        warns: Warn instead of raising the error, unless the lowering is strict and the stage is
-            `METHODS`.
+        warns: Warn instead of raising the error.
     """
 
     what: str

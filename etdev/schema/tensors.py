@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from attrs import field, frozen
 
 from etdev.schema.converters import frozen_tuple
@@ -9,6 +11,14 @@ from etdev.schema.device import Device
 
 # The dtype of a symbolic size or another number.
 SCALAR = "scalar"
+# The end of the name of a flag of shared state.
+STARTED = "_started"
+# A line names this many buffers, and counts the rest.
+_NAMED = 3
+_SHARED = (
+    "shared; load all from one Program of executorch.runtime, or in C++ with ExecuTorch's "
+    "Module(..., share_memory_arenas=true)"
+)
 
 
 @frozen
@@ -82,3 +92,41 @@ class Constant:
     def inside(self) -> bool:
         """True if it travels inside the delegate."""
         return self.storage != "outside"
+
+
+@frozen
+class SharedState:
+    """A buffer that several methods share in eager PyTorch, and that at least one of them writes.
+
+    Args:
+        targets: Its name in the state dict of each method that has it, by method.
+        writers: The methods that write it.
+        size_bytes: Elements times item size.
+        shared: True if the .pte has it once; False if each method has its own.
+    """
+
+    targets: Mapping[str, str]
+    writers: tuple[str, ...] = field(converter=frozen_tuple)
+    size_bytes: int
+    shared: bool = True
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The names of buffers that are true once a method has set it to its first value."""
+        return {method: f"{target}{STARTED}" for method, target in self.targets.items()}
+
+    def __str__(self) -> str:
+        return f"{next(iter(self.targets.values()))} ({', '.join(self.targets)})"
+
+
+def loading(states: Iterable[SharedState]) -> Iterator[str]:
+    """Say which state methods share, and what a loader has to do for it, or have each."""
+    groups: dict[tuple[str, bool], list[SharedState]] = {}
+    for state in states:
+        groups.setdefault((", ".join(state.targets), state.shared), []).append(state)
+    for (methods, shared), own in groups.items():
+        names = [next(iter(state.targets.values())) for state in own]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        total = sum(state.size_bytes for state in own)
+        told = f"methods {methods}: state {', '.join(names[:_NAMED])}{more} ({total} bytes)"
+        yield f"{told} is {_SHARED if shared else 'not shared, each has its own'}"

@@ -19,7 +19,7 @@ from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.runtime import Runtime
 
-from etdev.edge.reference import duplicate, written
+from etdev.edge.reference import duplicates, written
 from etdev.errors import RunError
 from etdev.lowering.lowered import Lowered
 from etdev.runtime.compare import flat
@@ -52,8 +52,8 @@ class Simulation:
     ) -> Simulation:
         """Make a simulation of a lowered method."""
         program = lowered.edge.exported_program(method)
-        module: Any = duplicate(program.module(), dict.fromkeys(written(program)))
-        return cls(module, simulators)
+        copied: list[Any] = duplicates([program.module()], [dict.fromkeys(written(program))])
+        return cls(copied[0], simulators)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Call the method and return its outputs."""

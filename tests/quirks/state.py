@@ -169,25 +169,29 @@ def batch_norm_gradients() -> Repro:
     return Repro(norm, calls, gradients=True, expects="error")
 
 
+def methods(added: torch.Tensor, read: torch.Tensor) -> dict[str, nn.Module]:
+    """Two methods, of which one adds to a buffer, and one reads a buffer."""
+
+    def add(net, x):
+        net.total.add_(x[: len(net.total)])
+        return net.total + 1
+
+    def times(net, x):
+        return net.total * x
+
+    return {"add": model(add, total=added), "read": model(times, total=read)}
+
+
 @repro
 def shared_state() -> Repro:
-    class Add(nn.Module):
-        def __init__(self, state):
-            super().__init__()
-            self.state = state
+    total = torch.ones(4)
+    return Repro(methods(total, total), [("read", X), ("add", X), ("read", X), ("add", X)])
 
-        def forward(self, x):
-            self.state.total.add_(x)
-            return self.state.total + 1
 
-    class Read(Add):
-        def forward(self, x):
-            return self.state.total * x
-
-    state = nn.Module()
-    state.register_buffer("total", torch.zeros(4))
-    methods = {"add": Add(state), "read": Read(state)}
-    return Repro(methods, [("add", X), ("read", X), ("add", X), ("read", X)])
+@repro
+def overlapping_state() -> Repro:
+    total = torch.zeros(4)
+    return Repro(methods(total[:2], total), [("read", X), ("add", X), ("read", X), ("add", X)])
 
 
 @repro

@@ -27,6 +27,7 @@ NOT_SEEN = (
     "ignored-inputs",
     "merged-inputs",
     "replaced-buffers",
+    "overlapping-state",
     "shared-state",
 )
 GOOD = ("right", "refused", "warned")

@@ -277,7 +277,7 @@ def test_nan_that_is_lost_is_reported_apart_and_an_error_on_request():
 def test_a_program_that_dies_at_an_edge_value_is_called_at_the_next_ones(monkeypatch):
     dies = Outcome([], "the process died of SIGFPE")
 
-    def run(path, calls, data, runner):
+    def run(path, calls, data, **options):
         first = next((i for i, (_, inputs) in enumerate(calls) if inputs[0][0].isinf()), None)
         done = run_series(path, calls[:first], data)
         return done if first is None else evolve(dies, values=done.values)
@@ -315,7 +315,7 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
     lowered = Lowerer([]).lower({"adds": (Adds(), (X,)), "counts": (Counts(), (X,))})
     names = []
 
-    def run(path, calls, data, runner):
+    def run(path, calls, data, **options):
         names.extend(facts.name for facts, _ in calls)
         return run_series(path, calls, data)
 
@@ -326,7 +326,7 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
     assert len(list(groupby(ordinary))) > 3
     assert names[8:] == ["adds"] * 2 + ["counts"] * 2
 
-    def disturbed(path, calls, data, runner):
+    def disturbed(path, calls, data, **options):
         done = run_series(path, calls, data)
         if len({facts.name for facts, _ in calls}) > 1:
             done.values[-1].outputs[0].add_(1)
@@ -338,22 +338,64 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
     assert what.endswith("; it is right by itself, so calls of another method disturb it")
 
 
-def test_state_that_crosses_methods_is_said_to_be_unverified():
-    class Reads(nn.Module):
-        def __init__(self, other):
-            super().__init__()
-            self.register_buffer("total", other.total)
+class Reads(nn.Module):
+    """A reader of the state of another method."""
 
-        def forward(self, x):
-            return self.total + x
+    def __init__(self, other):
+        super().__init__()
+        self.register_buffer("total", other.total)
 
+    def forward(self, x):
+        return self.total + x
+
+
+class Sets(Adds):
+    """A method that returns nothing: others show what it wrote."""
+
+    def forward(self, x):
+        self.total.copy_(x)
+
+
+def test_calls_of_methods_that_share_state_are_mixed_in_one_loaded_program(tmp_path, monkeypatch):
+    adds, sets = Adds(), Sets()
+    sets.total = adds.total
+    methods = {"sets": sets, "adds": adds, "reads": Reads(adds)}
+    lowered = Lowerer([]).lower({name: (module, (X,)) for name, module in methods.items()})
+    path = lowered.save(tmp_path / "net.pte")
+    seen = []
+
+    def run(path, calls, data, runner, share_arenas):
+        seen.append(([facts.name for facts, _ in calls], share_arenas))
+        return run_series(path, calls, data, share_arenas=share_arenas)
+
+    monkeypatch.setattr("etdev.runtime.verify.run_series", run)
+    done = lowered.verify(path=path, steps=4, strict=True, runner="python")
+    assert (done.calls, done.unverified) == (12, ())
+    ((names, shared),) = seen
+    assert shared
+    assert len(list(groupby(names[:12]))) > 5
+
+    def apart(path, calls, data, runner, share_arenas):
+        return run_series(path, calls, data)
+
+    monkeypatch.setattr("etdev.runtime.verify.run_series", apart)
+    with pytest.raises(VerifyError, match=r"step \d: output 0 is off by"):
+        lowered.verify(path=path, runner="python")
+
+
+def test_state_that_a_file_does_not_share_is_said_to_be_unverified(tmp_path, monkeypatch):
     writer = Adds()
-    with pytest.warns(EtdevWarning, match="in a .pte each method has its own"):
-        lowered = Lowerer([]).lower({"adds": (writer, (X,)), "reads": (Reads(writer), (X,))})
-    done = lowered.verify()
-    text = "buffer 'total', which 'adds' writes and 'reads' has, too: in a .pte each has its own"
+    given = {"adds": (writer, (X,)), "reads": (Reads(writer), (X,))}
+    lowered = Lowerer([], share_state=False).lower(given)
+    path = lowered.save(tmp_path / "net.pte")
+    assert lowered.verify(path=path, strict=True).calls == 6
+    # A file of another tool does not say that each has its own.
+    monkeypatch.setattr("etdev.lowering.lowered.embed_state", lambda *_: None)
+    other = lowered.save(tmp_path / "other.pte")
+    done = lowered.verify(path=other)
+    text = "buffer total (adds, reads), which several methods share: in this .pte each has its own"
     assert (done.calls, done.unverified) == (6, (text,))
-    assert refused(lowered, strict=True).what == text
+    assert refused(lowered, strict=True, path=other).what == text
 
 
 def test_a_backend_that_is_not_here_is_said_and_refused_under_strict():

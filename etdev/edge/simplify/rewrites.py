@@ -45,6 +45,14 @@ def source_of(node: Node, folding: Folding) -> Node | None:
     return None
 
 
+def copied(node: Node, folding: Folding) -> Node | None:
+    """Return what `source_of` does, or the value that a node copies over all of another one."""
+    source: Any = node.args[1] if op_name(node) == "aten.copy.default" else None
+    if isinstance(source, Node) and looks_like(source.meta.get("val"), node.meta["val"]):
+        return source
+    return source_of(node, folding)
+
+
 def merged(node: Node, folding: Folding) -> Simpler | None:
     """Return a permutation of a permutation, or a view of a view, as one op on the inner input."""
     inner = node.args[0] if node.args else None

@@ -42,6 +42,7 @@ class Sweep:
         for node in list(self._graph.nodes):
             if is_plain(node):
                 self._try(node)
+        self._keep_old_values()
         self._folding.place(first_input(self._graph, self.program))
         self._remove_unused(unread)
         if not self._kinds:
@@ -54,6 +55,21 @@ class Sweep:
         program = rebuilt(self.program, self._graph, constants=self._folding.placed)
         note_simplified(program, simplified_in(self.program) + Counter(self._kinds.values()))
         return program
+
+    def _keep_old_values(self) -> None:
+        """Take out copies of buffers to themselves, which then are their own new values."""
+        signature, output = self.program.graph_signature, self._graph.output_node()
+        results: Any = list(output.args[0])  # type: ignore[arg-type]
+        for index, spec in enumerate(signature.output_specs):
+            if not spec.target:
+                continue
+            new = old = results[index]
+            while old.op == "call_function" and (source := rewrites.copied(old, self._folding)):
+                old = source
+            if old is not new and signature.inputs_to_buffers.get(old.name) == spec.target:
+                results[index] = old
+                self._kinds[new.name] = "copies"
+        output.args = (tuple(results),)
 
     def _try(self, node: Node) -> None:
         if not node.users:

@@ -88,6 +88,7 @@ class Setup:
             budget=rules.budget,
             strict=rules.strict,
             simplify=composition.simplify,
+            share_state=composition.share_state,
             on_failure=on_failure or registry.on_failure,
         )
         named = {plugin.name: plugin for plugin in composition.delegating}
