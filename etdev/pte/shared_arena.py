@@ -15,7 +15,7 @@ from etdev.schema.tensors import SharedState
 
 # The only arenas that ExecuTorch's loaders share are 1, for intermediate values, and 2.
 _ARENA = 2
-# Delegates may read some bytes behind an input, as ExecuTorch knows of XNNPACK's.
+# Delegates may read some bytes behind an input; ExecuTorch pads inputs for them, too.
 _PADDING = 64
 _SIZES, _DEVICES = "non_const_buffer_sizes", "non_const_buffer_device"
 

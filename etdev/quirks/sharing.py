@@ -131,6 +131,19 @@ SHARED_STATE = Quirk(
         UNDECOMPOSED,
     ),
 )
+UNSHARED_ARENAS = Quirk(
+    name="unshared-arenas",
+    stage=Stage.METHODS,
+    summary="The runtime of Python gives each method arenas of its own, so that state can't be "
+    "shared, and nothing here has shown otherwise.",
+    upstream="not reported; executorch 1.4.1, extension/pybindings/pybindings.cpp, ProgramMemory",
+    affects="executorch<1.5",
+    find=shared_states,
+    refusal=Refusal(
+        "methods share state, {names}, for which etdev needs ExecuTorch 1.5 or later",
+        f"install it, or {SEPARATE}",
+    ),
+)
 OVERLAPPING_STATE = Quirk(
     name="overlapping-state",
     stage=Stage.METHODS,
@@ -144,4 +157,4 @@ OVERLAPPING_STATE = Quirk(
         f"register the same tensor in both methods and slice it inside, or {SEPARATE}",
     ),
 )
-QUIRKS = (OVERLAPPING_STATE, SHARED_STATE)
+QUIRKS = (UNSHARED_ARENAS, OVERLAPPING_STATE, SHARED_STATE)

@@ -101,7 +101,9 @@ class Plan(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
-        return PLAN.stamped(CONVERTER.unstructure(self))
+        data = CONVERTER.unstructure(self)
+        # Most plans have none, and the version of the document stays what it is.
+        return PLAN.stamped(data if self.state else {k: v for k, v in data.items() if k != "state"})
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the plan as JSON text, which `Plan.from_json` reads."""

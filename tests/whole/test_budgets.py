@@ -9,33 +9,34 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
+# Issue 33 adds state that methods share to most.
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, refuses a plugin that can't compile here.
-    "(root)": (1_308, 1_300),
+    "(root)": (1_341, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
-    "cli": (2_005, 1_900),
+    "cli": (2_016, 1_900),
     "delegate": (2_900, 2_900),
-    "edge": (1_350, 1_400),
+    "edge": (1_481, 1_400),
     "graph": (1_800, 1_800),
-    "lowering": (900, 900),
+    "lowering": (920, 900),
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
-    "planner": (1_414, 1_400),
+    "planner": (1_426, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
-    "pte": (1_605, 1_500),
-    "quirks": (2_300, 2_300),
-    "registry": (1_917, 1_900),
+    "pte": (1_741, 1_500),
+    "quirks": (2_428, 2_300),
+    "registry": (1_919, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_310, 1_900),
+    "runtime": (2_448, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_317, 2_300),
+    "schema": (2_369, 2_300),
     "testing": (1_500, 1_500),
     "upstream": (390, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (24_500, 24_000)
+HOST = (24_850, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
