@@ -81,7 +81,7 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
         "data": " ".join(copied),
         "aliases": interface.aliases(),
         "constants": f'  static constexpr const char* kData = "{data.name}";' if data else "",
-        "share_arenas": "false",
+        "share_arenas": str(artifact.shares_state).lower(),
         "parameter": ", const std::string& data = kData" if data else "",
         "files": "std::vector<std::string>{data}" if data else "std::vector<std::string>{}",
         "loads": interface.loads(),

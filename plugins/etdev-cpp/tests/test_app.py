@@ -41,6 +41,20 @@ class Scale(nn.Module):
         return x * 2
 
 
+class Total(nn.Module):
+    """A method of a buffer that it may share with another method."""
+
+    def __init__(self, total, adds):
+        super().__init__()
+        self.register_buffer("total", total)
+        self.adds = adds
+
+    def forward(self, x):
+        if self.adds:
+            self.total.add_(x)
+        return self.total * x
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory for each test, so that messages hold short paths."""
@@ -112,10 +126,13 @@ def test_an_app_prints_what_eager_prints(tmp_path):
     image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     x, flags = torch.tensor([[1.0, float("nan")], [3.0, -2.0]]), torch.tensor([True, False])
     eager = {"scale": Scale(), "layer": nn.Linear(3, 2).eval(), "read-flags": Flags()}
+    total = torch.arange(4.0)
+    eager.update(add=Total(total, adds=True), show=Total(total, adds=False))
     calls = [
         *[("scale", (torch.randn(rows, 3),)) for rows in (4, 8, 1, 5)],
         ("layer", (torch.randn(1, 3),)),
         ("read-flags", (x, flags, image)),
+        *[(name, (torch.randn(4),)) for name in ("show", "add", "show", "add", "show")],
     ]
     shapes = {"scale": ({0: Dim("n", min=1, max=8)},)}
     methods = {
@@ -130,6 +147,7 @@ def test_an_app_prints_what_eager_prints(tmp_path):
     text = (folder / "model.h").read_text()
     assert "static constexpr std::array<int32_t, 2> kInput0Sizes{8, 3};" in text
     assert f'kData = "{data.name}"' in text
+    assert "kShareArenas = true" in text
 
 
 def test_a_call_that_does_not_fit_is_an_error_with_its_line(tmp_path):

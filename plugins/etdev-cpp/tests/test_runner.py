@@ -13,6 +13,7 @@ from etdev_cpp.frames import Reader, Writer, order_of
 from etdev_cpp.runner import RUNNER, CppRunner
 from models import nets
 from models.small import Function
+from quirks import model
 from toys.accelerator import Accelerator
 from toys.bits import same
 
@@ -61,6 +62,31 @@ def run_method(path, facts, calls, **options):
 def kinds(tmp_path_factory):
     lowered = Lowerer(["cpu"]).lower(Kinds(), (X, 3, IMAGE))
     return lowered.save(tmp_path_factory.mktemp("kinds") / "kinds.pte")
+
+
+def test_methods_share_state_as_in_python(tmp_path):
+    def added(net, x):
+        return net.total.add_(x) * 2
+
+    total = torch.tensor([1.0, -2.0])
+    nets_by_name = {
+        "add": model(added, total=total),
+        "show": model(lambda n, x: n.total * x, total=total),
+    }
+    x = torch.tensor([3.0, 0.5])
+    path = (
+        Lowerer(["cpu"])
+        .lower({k: (net, (x,)) for k, net in nets_by_name.items()})
+        .save(tmp_path / "net.pte")
+    )
+    facts = {method.name: method for method in read(path).methods}
+    names = ("show", "add", "show", "add", "show")
+    calls = [(facts[name], [x]) for name in names]
+    expected = [nets_by_name[name](x) for name in names]
+    for runner in (named("python"), RUNNER):
+        found = run_series(path, calls, runner=runner, share_arenas=True).values
+        assert all(map(same, [value.outputs[0] for value in found], expected))
+        assert len(found) == len(names)
 
 
 def test_values_and_states_of_calls_are_those_of_python(kinds):
