@@ -95,19 +95,19 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         super().__init__()
         self.plan: MethodPlan | None = None
         self._composition = composition
-        self._method = method
+        self.method = method
         self._kept: set[str] = set()
         self._zero: set[str] = set()
         self._ranges: dict[Any, Any] = {}
-        self._begun: list[ExportedProgram] = []
+        self.begun: list[ExportedProgram] = []
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """Return an ATen program that ExecuTorch converts as `Lowerer` would."""
-        self._begun.append(exported_program)
+        self.begun.append(exported_program)
         _BEGUN.add(self)
         if self._composition.share_state:
             self._refuse_shared_state()
-        return completed(exported_program, self._method, self._composition)
+        return completed(exported_program, self.method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""
@@ -117,21 +117,21 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         # delegated. The plan takes care of those.
         if ep.dialect == "EDGE":
             return [], None
-        wishes = Wishes(ep, self._method, self._composition.delegating)
+        wishes = Wishes(ep, self.method, self._composition.delegating)
         self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in wishes.ops}
         return wishes.ops, wishes.mark if wishes.ops else None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""
-        self._begun.clear()
+        self.begun.clear()
         program, quirks = exported_program, self._composition.quirks
-        quirks.refuse([Stage.EDGE], program, self._method)
+        quirks.refuse([Stage.EDGE], program, self.method)
         mark_initial(list(initial_values(program, self._zero)))
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
         sized = widen(program, narrowed_ranges(program, self._ranges))
-        plan, _ = self._composition.planner().plan(sized, self._method, {})
+        plan, _ = self._composition.planner().plan(sized, self.method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
         self._composition.check_fit(Plan((plan,)))
@@ -139,17 +139,17 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         check_claimed(
             "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
         )
-        quirks.refuse(_PLANNED, _with_calls(program, plan), self._method)
+        quirks.refuse(_PLANNED, _with_calls(program, plan), self.method)
         self._warn(plan)
         self.plan = plan
         return self._tagged(program, plan)
 
     def _refuse_shared_state(self) -> None:
         """Refuse state that methods share; ExecuTorch has begun with all before it partitions."""
-        begun = [(one._method, program) for one in _BEGUN for program in one._begun]
+        begun = [(one.method, program) for one in _BEGUN for program in one.begun]
         numbered = {f"{method} {index}": program for index, (method, program) in enumerate(begun)}
         if states := shared_states(numbered):
-            self._begun.clear()
+            self.begun.clear()
             target = next(iter(states[0].targets.values()))
             raise LoweringError(
                 "partitioner",
@@ -164,7 +164,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         specs = {}
         for partition in plan.partitions:
             check_compiler(partition)
-            tag = f"etdev_{self._method}_{partition.name}"
+            tag = f"etdev_{self.method}_{partition.name}"
             inside = [constant.name for constant in partition.constants if constant.inside]
             for name in (*partition.nodes, *(name for name in inside if name not in given)):
                 # A constant of several partitions keeps its first tag; ExecuTorch copies it.

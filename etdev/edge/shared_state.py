@@ -89,9 +89,9 @@ def weights_of(program: ExportedProgram) -> Iterator[tuple[InputSpec, torch.Tens
         value = values.get(spec.target or "")
         if not isinstance(value, torch.Tensor) or not value.numel():
             continue
-        # Neither has any: a tensor without values, and a quantised weight made of several tensors.
-        valueless = isinstance(value, FakeTensor) or value.is_meta
-        if not valueless and not is_traceable_wrapper_subclass(value):
+        # These have none: tensors without values, sparse ones, quantised ones of several tensors.
+        placeless = isinstance(value, FakeTensor) or value.is_meta or value.layout != torch.strided
+        if not placeless and not is_traceable_wrapper_subclass(value):
             yield spec, value
 
 

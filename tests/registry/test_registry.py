@@ -97,7 +97,8 @@ def test_strict_is_read():
         ("plugin = 1", ", line 1: plugin is an unknown key; did you mean plugins?"),
         ("strict = true\n\nzzz = 1",
          ", line 3: zzz is an unknown key; "
-         "valid are trusted, unlisted, strict, budget, cache, on_failure, simplify, portable, "
+         "valid are trusted, unlisted, strict, budget, cache, on_failure, simplify, "
+         "share_state, portable, "
          "plugins, pin"),
         ("[plugins.trt]\noptonal = true",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
