@@ -14,6 +14,8 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
 
 _turn = threading.RLock()
+_settled: ContextVar[bool] = ContextVar("etdev.settled", default=False)
 
 
 @contextmanager
@@ -34,6 +37,12 @@ def turn() -> Iterator[None]:
         yield
 
 
+@cache
+def _is_frozen() -> bool:
+    """Return True if the heap was frozen when a process first lowered; to count it takes 0.2 s."""
+    return gc.get_freeze_count() > 0
+
+
 @contextmanager
 def settled_heap() -> Iterator[None]:
     """Collect only the objects that are made meanwhile; a heap that is frozen already stays so.
@@ -41,14 +50,16 @@ def settled_heap() -> Iterator[None]:
     Building hundreds of small graphs sets off collections that walk all of torch and of the
     program each time.
     """
-    if gc.get_freeze_count():
+    if _settled.get() or _is_frozen():
         yield
         return
+    token = _settled.set(True)
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
+        _settled.reset(token)
 
 
 @contextmanager

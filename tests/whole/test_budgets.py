@@ -33,7 +33,7 @@ BUDGETS = {
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_369, 2_300),
     "testing": (1_500, 1_500),
-    "upstream": (390, 400),
+    "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
 HOST = (24_850, 24_000)
