@@ -102,6 +102,10 @@ class EtdevWarning(UserWarning):
     """Something etdev had to assume, or a model that is probably not what was meant."""
 
 
+# The cure of an error about one that a plugin or ExecuTorch raised.
+CHAINED = "the cause is chained below"
+
+
 def first_line(error: BaseException) -> str:
     """Return an error in one line, for a table or a sentence: `KeyError: 'aten.add'`.
 

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"
-# The version of the hooks on this page. It grows when a plugin written for the old ones would no
-# longer work: a hook or an argument that is gone, an answer that means something else.
+# The version of the hooks on this page, and the oldest one that this etdev still runs. The version
+# grows when a plugin written for the old ones would no longer work: a hook or an argument that is
+# gone, an answer that means something else. plugins/README.md has a table of the changes.
 API = 1
+OLDEST_API = 1
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
@@ -428,12 +430,13 @@ def rounds_to(backend_id: str) -> str | None:
 def probe() -> Probe | None:
     """Say what the backend finds on this machine, for `etdev plugins` and before compiling.
 
-    Called at most once per command: by `etdev plugins` on every plugin, before compiling on those
-    that own a partition. Must answer in milliseconds without torch.
+    Called at most once per command, on every plugin: by `etdev plugins`, and before a model is
+    exported that is to be compiled. Must answer in milliseconds without torch.
 
     Returns:
         The devices it can use here and, if it can plan but not compile here, the reason in one
-        line. None: it can compile here, for the CPU.
+        line: it is left out then, or an error if the user named it. None: it can compile here, for
+        the CPU.
 
     Example:
         @hookimpl

@@ -55,7 +55,8 @@ class Lowerer:
     Args:
         plugins: Plugin names and plugin objects in claim order; None takes what is installed, in
             the order of the registry.
-        registry: A Registry or the path of one; None reads ./registry.toml, else etdev's own.
+        registry: A Registry or the path of one; None reads ./registry.toml, else `[tool.etdev]` in
+            ./pyproject.toml, else etdev's own.
         devices: Device per plugin, `{"trt": "cuda:1"}`, or per plugin and method,
             `{"trt": {"forward": "cuda:1"}}`. Wins over the registry, which wins over the plugin.
         pins: Nodes that only one plugin may have, as `Pin` objects or mappings of their fields.
@@ -78,7 +79,8 @@ class Lowerer:
             partition which can be sent to another process. The .pte is the same.
         jobs: How many processes compile at most, this one among them. The .pte is the same.
         on_failure: `error`, or `fallback` to offer a partition that can't be compiled to the next
-            plugins; None takes it from the registry.
+            plugins, and to leave out a plugin that can't compile here; None takes it from the
+            registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
             has one, also with a `Step` of a partition; and from another thread with `waiting for
             PLUGIN: HOOK` and the seconds so far, when a plugin takes long.
@@ -184,13 +186,18 @@ class Lowerer:
     ) -> Lowered:
         """Plan as `plan` does, then compile every partition.
 
+        Plugins that can't compile on this machine are left out with a warning.
+
         Raises:
-            CompileError: A plugin is unfit to compile here, or its backend failed.
+            PluginError: A plugin that was named, or any under `strict`, can't compile here.
+            CompileError: A backend failed.
             EtdevError: As `plan`.
         """
         with self._undisturbed():
+            # Before the model is touched, which may take long.
+            composition = self.compilation.fit()
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            given = self.composition, settings or Settings(), self.listener, methods
+            given = composition, settings or Settings(), self.listener, methods
             return self.compilation.lower(lambda: decide(*given, compiles=True))
 
     def decide(

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
+from attrs import evolve
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
@@ -134,7 +135,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         plan, _ = self._composition.planner().plan(sized, self.method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
-        self._composition.check_fit(Plan((plan,)))
+        self._check_owners(plan)
         self._refuse_whole_ops(program, plan)
         check_claimed(
             "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
@@ -156,6 +157,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
                 f"methods share buffer {target!r}, and ExecuTorch gives each method its own",
                 "lower with etdev.Lowerer, or accept that with share_state=False",
             )
+
+    def _check_owners(self, plan: MethodPlan) -> None:
+        """Refuse a plugin that owns partitions and can't compile on this machine."""
+        owners = {partition.plugin for partition in plan.partitions}
+        own = tuple(p for p in self._composition.plugins if p.name in owners)
+        composition = evolve(self._composition, plugins=own, named=frozenset(owners))
+        composition.fit(tolerant=False).check_here(Plan((plan,)))
 
     def _tagged(self, program: ExportedProgram, plan: MethodPlan) -> PartitionResult:
         given = _given(program, plan)

@@ -14,7 +14,7 @@ from etdev.errors import CacheError
 from etdev.registry import load
 from etdev.schema.caching import CacheSettings
 from etdev.schema.documents import CACHE
-from etdev.schema.report.sheet import size
+from etdev.schema.report.sheet import counted, size
 
 _LOCATION = options.together(
     click.option(
@@ -56,7 +56,8 @@ def info(**location: Any) -> None:
     entries = [{"key": s.key, "size_bytes": s.size_bytes, "used": s.used} for s in stored]
     total = sum(entry.size_bytes for entry in stored)
     data = {"folder": str(kept.path), "size_bytes": total, "limit_bytes": kept.size_bytes}
-    line = f"{kept.path}: {len(entries)} entries, {size(total)} of {size(kept.size_bytes)}"
+    count = counted(len(entries), "entry", "entries")
+    line = f"{kept.path}: {count}, {size(total)} of {size(kept.size_bytes)}"
     results.report(lambda: CACHE.stamped({**data, "entries": entries}), [line])
 
 
@@ -68,7 +69,7 @@ def clear(**location: Any) -> None:
     Exit codes: 0, 1 for an error, 2 for wrong usage.
     """
     kept = _folder(**location)
-    results.line(f"{kept.path}: {kept.clear()} entries removed")
+    results.line(f"{kept.path}: {counted(kept.clear(), 'entry', 'entries')} removed")
 
 
 def _folder(location: str | None, registry: Path | None) -> Folder:

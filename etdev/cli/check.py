@@ -39,15 +39,16 @@ def command(
     Exit codes: 0 if no problem is found, 1 for a problem or an error, 2 for wrong usage.
     """
     targets = None if target == "here" else [Device.parse(text) for text in target.split(",")]
-    with working(runs=True) as say:
-        say("check", str(program))
-        from etdev.pte.read import read
-        from etdev.registry import load
-        from etdev.registry.selection import discover
-        from etdev.runtime.check import check, notes, unloaded
+    from etdev.pte.read import read
+    from etdev.registry import load
+    from etdev.registry.selection import discover
+    from etdev.runtime.check import check, notes, unloaded
 
+    plan = explain.read_plan(plan_file) if plan_file else None
+    read(program)
+    with working(runs=True, torch=False) as say:
+        say("check", str(program))
         plugins = [finding.plugin for finding in discover(load(registry)) if finding.plugin]
-        plan = explain.read_plan(plan_file) if plan_file else None
         problems = check(program, targets, plan, plugins, data)
         skipped = unloaded(read(program), here=targets is None)
         known = [f"method {name} was not loaded: {why}" for name, why in skipped.items()]

@@ -53,12 +53,10 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
     if profile and {file.suffix for file in files} != {".pte"}:
         raise click.UsageError("--profile needs two .pte files")
     viewing.check()
-    # Only a .pte needs torch.
-    with working(profile) if ".pte" in (before.suffix, after.suffix) else nullcontext() as say:
-        if say:
-            say("read", f"{before} and {after}")
-        difference = _difference(before, after)
-        profiles = [_profiled(file, method, say) for file in files] if profile and say else []
+    difference = _difference(before, after)
+    # Only a run needs torch.
+    with working(runs=True) if profile else nullcontext() as say:
+        profiles = [_profiled(file, method, say) for file in files] if say else []
         viewing.write(lambda: _viewed(files, profiles))
     same = f"{after}: no change from {before}"
     told = [*(presenters.sheets(difference) if difference else [same]), *_times(profiles)]

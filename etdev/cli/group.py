@@ -6,16 +6,23 @@ import os
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
+import pluggy
 
 from etdev.cli.options import given
 from etdev.cli.progress import complain
 from etdev.cli.streams import own_streams, results
-from etdev.errors import EtdevError, PluginError, first_line
+from etdev.errors import CHAINED, CompileError, EtdevError, PluginError, close_to, first_line
 from etdev.registry import extensions
 from etdev.registry.extensions import COMMANDS, autoload
+
+# Folders of the code between a plugin and the command line.
+_OWN = tuple(
+    f"{path}{os.sep}" for path in (Path(__file__).parents[1], Path(pluggy.__file__).parent)
+)
 
 
 class Command(click.Command):
@@ -60,6 +67,12 @@ class Group(click.Group):
             return None
         return loaded(COMMANDS, name)
 
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        known = self.list_commands(context)
+        if args[0] not in known and (close := close_to(args[0], known)):
+            context.fail(f"No such command {args[0]!r}; {close}")
+        return super().resolve_command(context, args)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
@@ -78,7 +91,7 @@ class Group(click.Group):
             if given("debug"):
                 traceback.print_exc()
             elif isinstance(error, EtdevError):
-                complain(f"error: {error}", "red")
+                complain(f"error: {_text(error)}", "red")
             else:
                 complain(f"internal error: {first_line(error)}; run again with --debug", "red")
         raise click.exceptions.Exit(1)
@@ -91,6 +104,27 @@ def loaded(group: str, name: str) -> click.Command:
     except PluginError as error:
         return Unusable(name, error)
     return added
+
+
+def _text(error: EtdevError) -> str:
+    """Return an error and, if it is about another one that a plugin raised, the plugin's line."""
+    text = str(error)
+    if not (text.endswith(CHAINED) or isinstance(error, CompileError)):
+        return text
+    place = _raised_at(error.__cause__)
+    more = f"raised at {place}, --debug shows the traceback" if place else "--debug shows more"
+    return f"{text.removesuffix(CHAINED).rstrip('; ')}; {more}"
+
+
+def _raised_at(cause: BaseException | None) -> str:
+    """Return the innermost line of the code that etdev called; empty if that raised nothing."""
+    frames = traceback.extract_tb(cause.__traceback__) if cause else []
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    if not theirs:
+        return ""
+    folder = Path(theirs[0].filename).parent
+    file, line = [(f.filename, f.lineno) for f in theirs if folder in Path(f.filename).parents][-1]
+    return f"{folder.name}/{Path(file).relative_to(folder)}:{line}"
 
 
 def _fault(command: object) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,22 @@ import click
 
 from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
-from etdev.cli.progress import console, working
+from etdev.cli.progress import complain, console, working
 from etdev.files import check_program, check_writable, publish, unseen, write_text
 from etdev.schema.documents import LOWERING
-from etdev.schema.report.sheet import size
+from etdev.schema.report import presenters
+from etdev.schema.report.explanation import Explanation
+from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import loading
 
 if TYPE_CHECKING:
     from etdev.lowering.lowered import Lowered
     from etdev.runtime.verification import Verification
+
+
+# Ops on portable kernels that are shown.
+_TOP = 5
 
 
 @click.command("lower", cls=Command, epilog=options.SOURCE)
@@ -60,6 +67,7 @@ if TYPE_CHECKING:
 @viewing.options
 @options.as_json
 @options.workers
+@options.all_rows
 @options.lowering
 def command(
     source: str,
@@ -77,7 +85,8 @@ def command(
 
     Plans it as `etdev plan` does, compiles every partition, emits the program, compares it with the
     plan, and runs it. Nothing is written if one of 3 calls departs from PyTorch or crashes, unless
-    --no-verify is given. The last line says what was verified, or why it can't be verified here.
+    --no-verify is given. Shows the ops that are left to portable kernels, and why; the last line
+    says what was verified, or why it can't be verified here.
 
     \b
     etdev lower net.py:model -o net.pte
@@ -100,6 +109,7 @@ def command(
         from etdev.pte.read import read
 
         lowerer, known = lowerers.lowerer(say, **lowering), None
+        lowerer.compilation.fit()
         if lock_file and locked:
             known = Lock.read(lock_file)
             known.check_setup(setup_of(lowerer.compilation), lock_file)
@@ -116,31 +126,57 @@ def command(
                 lock = lock_of(lowerer.compilation, lowered, written)
                 if known:
                     known.check(lock, lock_file)
-            seconds = lowered.stages.seconds
+            seconds = {**say.watch.seconds, **lowered.stages.seconds}
             viewing.write(
                 lambda: viewing.Viewed(lowered.plan, output.name, read(written), stages=seconds)
             )
             if lock_file and not known:
                 write_text(lock_file, lock.to_json())
             publish((*written.parent.glob("*.ptd"), written), output)
-    lines = [f"{output}: {line}" for line in _lines(lowered, output, verification)]
-    results.report(lambda: _document(lowered, output, verification), lines)
+    results.report(
+        lambda: _document(lowered, output, verification, seconds),
+        _parts(lowered, output, verification),
+    )
     if not (options.given("quiet") or options.given("as_json")):
         console().print(tables.stages(seconds))
+        complain(f"next: {shlex.join(_next(source, output, verification, with_ledger))}")
 
 
-def _lines(lowered: Lowered, output: Path, verification: Verification | None) -> Iterator[str]:
+def _parts(
+    lowered: Lowered, output: Path, verification: Verification | None
+) -> Iterator[Sheet | str]:
+    """Yield the file, the shares of each method, the ops on portable kernels, the verification."""
+    yield f"{output}: {size(output.stat().st_size)}"
     for method in lowered.plan.methods:
-        owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
-        yield f"method {method.method}, {len(method.partitions)} delegates, nodes: {owners}"
-        yield from (f"method {method.method}, {caveat}" for caveat in method.caveats)
-    yield from loading(lowered.plan.state)
-    yield from tables.outcomes(lowered.outcomes)
-    yield size(output.stat().st_size)
-    yield from tables.verification(verification) if verification else ["not verified: --no-verify"]
+        yield f"{output}: method {method.method}: {tables.shares(method)}"
+        yield from (f"{output}: method {method.method}: {caveat}" for caveat in method.caveats)
+    yield from (f"{output}: {line}" for line in tables.outcomes(lowered.outcomes))
+    missed = presenters.missed(Explanation(lowered.plan))
+    if missed.rows:
+        yield missed if options.given("every") else missed.first(_TOP, "; --all shows them")
+    yield from (f"{output}: {line}" for line in loading(lowered.plan.state))
+    checked = tables.verification(verification) if verification else ["not verified: --no-verify"]
+    yield from (f"{output}: {line}" for line in checked)
 
 
-def _document(lowered: Lowered, output: Path, verification: Verification | None) -> dict[str, Any]:
+def _next(
+    source: str, output: Path, verification: Verification | None, with_ledger: bool
+) -> list[str]:
+    """Return the command that shows what the user doesn't know yet."""
+    if verification is None:
+        return ["etdev", "run", str(output), "--check", source]
+    if not verification.calls:
+        return ["etdev", "check", str(output)]
+    command = ["explain", str(output)] if with_ledger else ["run", str(output), "--profile"]
+    return ["etdev", *command]
+
+
+def _document(
+    lowered: Lowered,
+    output: Path,
+    verification: Verification | None,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
     methods = [
         {"method": m.method, "delegates": len(m.partitions), "owned": m.ledger.owned()}
         for m in lowered.plan.methods
@@ -151,7 +187,7 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
             "size_bytes": output.stat().st_size,
             "plugins": [list(plugin) for plugin in lowered.plan.plugins],
             "methods": methods,
-            "stages": lowered.stages.seconds,
+            "stages": seconds,
             "partitions": CONVERTER.unstructure(lowered.outcomes),
             "verification": CONVERTER.unstructure(verification),
         }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.errors import SourceError
+from etdev.cli.progress import Stages
+from etdev.errors import SourceError, close_to
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
-    from etdev.schema.stages import Listener
 
 FORMS = "write file.pt2, package.module:function or file.py:function"
 
@@ -41,22 +43,40 @@ def check(source: str | None, **lowering: Any) -> None:
 
 def check_source(text: str) -> None:
     """Check that a SOURCE names a model in a file that exists."""
-    place, _, name = text.rpartition(":")
     if text.endswith(".pt2"):
         if not Path(text).is_file():
             raise SourceError(text, "does not exist", "give the path of a .pt2 file")
         return
-    if not place or not name:
+    place, _, name = (text, "", "") if text.endswith(".py") else text.rpartition(":")
+    if not place or not (name or place.endswith(".py")):
         raise SourceError(text, "does not name a model", FORMS)
-    if place.endswith(".py") and not Path(place).is_file():
+    if not place.endswith(".py"):
+        return
+    if not Path(place).is_file():
         raise SourceError(text, f"there is no file {place!r}", FORMS)
+    if not name:
+        code = Path(place).read_text(encoding="utf-8", errors="replace")
+        raise no_function(text, name, re.findall(r"^def ([^\W_]\w*)\(", code, re.MULTILINE))
 
 
-def lowerer(say: Listener, **lowering: Any) -> Lowerer:
+def no_function(text: str, name: str, known: Sequence[str]) -> SourceError:
+    """Return the error about a SOURCE without a function of its name."""
+    what = f"there is no function {name!r}" if name else "names no function"
+    if not known:
+        return SourceError(text, what, FORMS)
+    place = text.removesuffix(f":{name}")
+    only = f"write {place}:{known[0]}" if len(known) == 1 else ""
+    return SourceError(
+        text, what, only or close_to(name, known) or f"it has {', '.join(known[:8])}"
+    )
+
+
+def lowerer(say: Stages, **lowering: Any) -> Lowerer:
     """Return a Lowerer for the lowering options."""
-    from etdev.lowerer import Lowerer
+    with say.watch.stage("load", "plugins"):
+        from etdev.lowerer import Lowerer
 
-    return Lowerer(**arguments(**lowering), listener=say)
+        return Lowerer(**arguments(**lowering), listener=say)
 
 
 def arguments(cache: str | None, no_cache: bool, **others: Any) -> dict[str, Any]:

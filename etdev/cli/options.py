@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from etdev.errors import PinError
+from etdev.errors import EtdevError, PinError
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.pins import Pin
 
@@ -70,6 +70,13 @@ def _pins(_: object, __: object, values: Sequence[str]) -> list[Pin]:
         raise click.BadParameter(f"{error.what}; {error.cure}", param_hint="--pin") from None
 
 
+def existing(_: object, __: object, path: Path | None) -> Path | None:
+    """Refuse a file that is not there, before the long work."""
+    if path and not path.exists():
+        raise EtdevError(str(path), "can't be read (No such file or directory)", "check its path")
+    return path
+
+
 def asked(flag: str) -> Callable[..., Any]:
     """Return the option that names the plugins to ask."""
     return click.option(
@@ -84,7 +91,9 @@ def asked(flag: str) -> Callable[..., Any]:
 
 source = click.argument("source")
 program = click.argument("program", type=FILE)
-data = click.option("--data", type=FILE, help="The .ptd file, if it is not next to the .pte.")
+data = click.option(
+    "--data", type=FILE, callback=existing, help="The .ptd file, if it is not next to the .pte."
+)
 runner = click.option(
     "--runner",
     metavar="NAME",
@@ -95,7 +104,8 @@ all_rows = remembered("--all", "every", is_flag=True, help="Show every row of th
 registry = click.option(
     "--registry",
     type=FILE,
-    help="Registry file; ./registry.toml if it exists, else etdev's own.",
+    help="Registry file; by default ./registry.toml, else [tool.etdev] in ./pyproject.toml, else "
+    "etdev's own.",
 )
 debug = together(
     remembered("-v", "--verbose", is_flag=True, help="Print every step."),

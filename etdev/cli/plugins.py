@@ -15,6 +15,7 @@ from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
 from etdev.schema.documents import PLUGINS
 from etdev.schema.report.sheet import Sheet
+from etdev.schema.structuring import CONVERTER
 
 
 @click.command("plugins", cls=Command)
@@ -25,7 +26,8 @@ def command(registry: Path | None) -> None:
     """List plugins in claim order, with their status and hooks.
 
     The status of a plugin that can't be used says why; `not probed` means that its hook `probe`
-    names no device. Imports torch only if the registry names an ExecuTorch Partitioner.
+    names no device. What a plugin that can't be imported has is known from its manifest,
+    etdev-plugin.toml. Imports torch only if the registry names an ExecuTorch Partitioner.
 
     \b
     etdev plugins
@@ -60,6 +62,9 @@ def _row(finding: Finding) -> dict[str, Any]:
     probed = finding.probed if finding.plugin else None
     known = "ready" if probed and probed.devices else "not probed"
     status = (probed.unfit or known) if probed else finding.problem
+    manifest = finding.manifest
+    devices = map(str, probed.devices) if probed else manifest.devices if manifest else ()
+    own = finding.plugin or manifest
     return {
         "name": finding.name,
         "distribution": finding.distribution,
@@ -67,6 +72,7 @@ def _row(finding: Finding) -> dict[str, Any]:
         "status": status,
         "ready": status == "ready",
         "asked": finding.asked,
-        "devices": [str(device) for device in probed.devices] if probed else [],
-        "hooks": list(finding.plugin.hooks) if finding.plugin else [],
+        "devices": list(devices),
+        "hooks": list(own.hooks) if own else [],
+        "manifest": CONVERTER.unstructure(manifest),
     }

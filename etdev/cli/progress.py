@@ -15,12 +15,14 @@ from etdev.cli.options import given
 from etdev.cli.streams import plain
 from etdev.delegate.executors.processes import hide_logs, loading
 from etdev.errors import EtdevWarning
-from etdev.schema.stages import Listener, Step
+from etdev.schema.report.sheet import counted
+from etdev.schema.stages import Stages as Stopwatch
+from etdev.schema.stages import Step
 
 
 def console() -> Console:
     """Return a console on stderr, wide enough not to fold lines where it is not a terminal."""
-    return Console(stderr=True, width=None if sys.stderr.isatty() else 200)
+    return Console(stderr=True, width=None if sys.stderr.isatty() else 200, emoji=False)
 
 
 def complain(text: str, style: str = "", err: Console | None = None) -> None:
@@ -40,6 +42,8 @@ class Stages:
     def __init__(self, err: Console) -> None:
         self._err, self._verbose, self._quiet = err, given("verbose"), given("quiet")
         self._stages: set[str] = set()
+        # Times the stages that come before a lowering's own.
+        self.watch = Stopwatch(self)
         self.live: Progress | None = None
         if err.is_terminal and not self._verbose and not self._quiet:
             columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)
@@ -64,7 +68,8 @@ class Stages:
     def step(self, step: Step) -> None:
         """Print a partition that failed, or with -v each step of one."""
         if step.state == "failed" or self._verbose:
-            text = f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s …"
+            size = counted(step.nodes, "node")
+            text = f"{step.state} {step.partition}, {size}, {step.seconds:.1f} s …"
             complain(text, err=self._err)
 
 
@@ -85,8 +90,8 @@ def quieted() -> Iterator[Console]:
 
 
 @contextmanager
-def working(runs: bool = False) -> Iterator[Listener]:
-    """Load PyTorch and ExecuTorch, also in the process that runs programs, and show the stages."""
+def working(runs: bool = False, torch: bool = True) -> Iterator[Stages]:
+    """Show the stages; load PyTorch and ExecuTorch, and start the process that runs programs."""
     if runs:
         from etdev.runtime.child import CHILD
 
@@ -94,9 +99,9 @@ def working(runs: bool = False) -> Iterator[Listener]:
     with quieted() as err:
         stages = Stages(err)
         with stages.live or nullcontext():
-            stages("load", "PyTorch and ExecuTorch")
-            with loading():
-                import_torch()
+            if torch:
+                with stages.watch.stage("load", "PyTorch and ExecuTorch"), loading():
+                    import_torch()
             yield stages
 
 

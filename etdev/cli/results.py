@@ -35,7 +35,8 @@ def document(data: Mapping[str, Any]) -> None:
 def show(parts: Iterable[Sheet | str], every: bool = False) -> None:
     """Print tables and lines; all rows of the tables with `every` or --all."""
     stream = results()
-    console = Console(file=stream, width=None if stream.isatty() else _PIPED, markup=False)
+    width = None if stream.isatty() else _PIPED
+    console = Console(file=stream, width=width, markup=False, emoji=False)
     for part in parts:
         if isinstance(part, str):
             line(part)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 @click.command("run", cls=Command)
 @options.program
-@click.option("--inputs", type=options.FILE, help="Inputs written by torch.save.")
+@click.option(
+    "--inputs", type=options.FILE, callback=options.existing, help="Inputs written by torch.save."
+)
 @click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
 @click.option(
     "--tolerance",
@@ -96,6 +98,10 @@ def command(
         lowerers.check(check, **lowering)
     elif check:
         lowerers.check_source(check)
+    from etdev.pte.read import read
+
+    # What is wrong with the file is said at once.
+    read(program)
     model = verification = failure = None
     differences: Sequence[Any] = ()
     with working(runs=True) as say:

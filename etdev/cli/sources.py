@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,20 +18,20 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.cli.lowerers import FORMS, check_source
+from etdev.cli.lowerers import FORMS, check_source, no_function
 from etdev.cli.options import given
+from etdev.cli.progress import Stages
 from etdev.edge.source import Method, load_pt2, methods_of
 from etdev.errors import SourceError, first_line
-from etdev.schema.stages import Listener
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
-def methods(text: str, say: Listener) -> dict[str, Method]:
+def methods(text: str, say: Stages) -> dict[str, Method]:
     """Load the model that a SOURCE argument names, as a stage of the command."""
-    say("model", text)
-    return load(text)
+    with say.watch.stage("model", text):
+        return load(text)
 
 
 def load(text: str) -> dict[str, Method]:
@@ -87,12 +88,18 @@ def _from_file(file: Path) -> ModuleType:
 
 
 def _function(text: str, module: ModuleType, name: str) -> Callable[[], Any]:
-    function: Callable[[], Any] | None = getattr(module, name, None)
-    if callable(function):
+    value: Any = getattr(module, name, None)
+    if isinstance(value, nn.Module):
+        cure = f"write def model(): return {name}, (example inputs)"
+        raise SourceError(text, f"{name} is a module, not a function", cure)
+    if isinstance(value, type):
+        cure = f"write def model(): return {name}().eval(), (example inputs)"
+        raise SourceError(text, f"{name} is a class, not a function", cure)
+    if callable(value):
+        function: Callable[[], Any] = value
         return function
-    public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-    cure = f"it has {', '.join(sorted(public)[:8])}" if public else FORMS
-    raise SourceError(text, f"there is no function {name!r}", cure)
+    own = (n for n, v in vars(module).items() if isfunction(v) and v.__module__ == module.__name__)
+    raise no_function(text, name, [n for n in own if not n.startswith("_")])
 
 
 def _call(text: str, function: Callable[[], Any]) -> Any:

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etdev.schema.outcomes import Outcome
-from etdev.schema.report.sheet import Sheet, size
+from etdev.schema.report.sheet import Sheet, counted, size
 from etdev.schema.tensors import loading
+
+# How a partition got its bytes.
+_STATES = {"hit": "found in the cache", "bypassed": "compiled and not cached"}
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.compare import Difference
     from etdev.runtime.verification import Verification
     from etdev.runtime.worker import CallResult
+    from etdev.schema.plan import MethodPlan
 
 
 def stages(seconds: Mapping[str, float]) -> Sheet:
@@ -23,11 +27,20 @@ def stages(seconds: Mapping[str, float]) -> Sheet:
     return Sheet(("stage", "seconds"), [(name, f"{spent:.2f}") for name, spent in times.items()])
 
 
+def shares(method: MethodPlan) -> str:
+    """Return the delegates of a method, and each owner's nodes with their share."""
+    owned, delegates = method.ledger.owned(), len(method.partitions)
+    nodes = sum(owned.values())
+    texts = [f"{name} {count} ({count / nodes:.0%})" for name, count in owned.items()]
+    return f"{counted(delegates, 'delegate')}, {counted(nodes, 'node')}: {', '.join(texts) or '-'}"
+
+
 def outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Count the partitions that were compiled, found in the cache, or not cached and why."""
     if outcomes:
         counts = Counter(outcome.state for outcome in outcomes)
-        yield f"partitions: {', '.join(f'{state} {count}' for state, count in counts.items())}"
+        texts = [f"{count} {_STATES.get(state, state)}" for state, count in counts.items()]
+        yield f"partitions: {', '.join(texts)}"
     reasons = Counter((o.state, o.why) for o in outcomes if o.why)
     for (state, why), count in reasons.items():
         # A partition that no worker could compile is cached all the same.
@@ -46,7 +59,7 @@ def verification(verification: Verification | None) -> Iterator[str]:
         also = f", also at {', '.join(right)}" if right else ""
         used = ", ".join(verification.runners)
         places = f" in {used}" if used not in ("", "python") else ""
-        told = f"verified over {calls} call{'s' * (calls > 1)}{places} {within}{also}"
+        told = f"verified over {counted(calls, 'call')}{places} {within}{also}"
         done = [told] if calls else []
         yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
         for (method, problem), values in found.items():

@@ -25,6 +25,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
+from etdev.schema.report.sheet import counted
 from etdev.upstream.emission import DELEGATE_INFO
 
 # More source modules than these are counted instead of named.
@@ -118,7 +119,8 @@ class Call:
                 for job in self.jobs:
                     # Compilers that trace would look for symbols which ExecuTorch's passes lost.
                     stack.enter_context(settled(fake_mode(job.program.graph.nodes)))
-                stack.enter_context(waiting_for(self.plugin.name, self.what + place, self.limit_s))
+                given = self.plugin.name, self.what + place, self.limit_s, "compile_timeout_s"
+                stack.enter_context(waiting_for(*given))
                 return self._compiled()
         except PluginError as error:
             # Raised by waiting: an error of a backend is a CompileError.
@@ -248,6 +250,6 @@ def compile_error(job: Job, what: str) -> CompileError:
     return CompileError(
         partition.plugin,
         f"{compiler_of(partition)} failed on {partition.where} "
-        f"({len(partition.nodes)} nodes from {partition.nodes[0]}){of}: {what}",
+        f"({counted(len(partition.nodes), 'node')} from {partition.nodes[0]}){of}: {what}",
         'leave the plugin out, set on_failure = "fallback", or see the cause chained below',
     )

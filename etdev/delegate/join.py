@@ -101,7 +101,7 @@ class Join:
 
         ExecuTorch copies inputs to the device from planned memory, and a constant has none.
         """
-        if partition.device.is_cpu or node.name not in self.frozen:
+        if partition.device.memory.is_cpu or node.name not in self.frozen:
             return self.copies[node]
         if node.name not in self.planned:
             clone = self.graph.call_function(edge_ops.edge.aten.clone.default, (self.copies[node],))

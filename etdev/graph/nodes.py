@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.sym_util import eval_upper_bound
 from torch.fx import Graph, GraphModule, Node
 
-from etdev.errors import DeviceError
 from etdev.graph.ops import ORDERED
 from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import DELEGATE
-from etdev.schema.partition import TARGET_DEVICE
+from etdev.schema.partition import target_device
 from etdev.schema.tensors import SCALAR, Tensor
 from etdev.upstream.operators import overload_of
 from etdev.upstream.trees import pytree
@@ -89,14 +87,6 @@ def delegate_device(call: Node) -> Device:
     """Return the device of the delegate that a node calls, by its `target_device` spec."""
     module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
     return target_device(call.name, module.compile_specs) or CPU
-
-
-def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
-    """Return the device that compile specs name, or None; `who` is for the error about others."""
-    values = [spec.value for spec in specs if spec.key == TARGET_DEVICE]
-    if len(set(values)) > 1:
-        raise DeviceError(who, f"has {len(values)} target_device specs", "leave one")
-    return Device.parse(values[0].decode(errors="replace")) if values else None
 
 
 def dtype_name(dtype: torch.dtype) -> str:

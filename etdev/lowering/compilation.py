@@ -24,6 +24,7 @@ from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.decision import Decision
 from etdev.schema.ledger import Verdict
 from etdev.schema.partition import Partition
+from etdev.schema.plan import Plan
 from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
@@ -66,16 +67,17 @@ class Compilation:
 
     def lower(self, decide: Callable[[], Decision]) -> Lowered:
         """Compile the decision that `decide` makes; the workers begin meanwhile."""
+        self.fit()
         memory = Memory(self.cache)
         dispatcher = self._dispatcher(memory)
         with closing(dispatcher) if dispatcher else nullcontext():
             decision = decide()
-            tell = _Teller(decision.stages)
-            tolerant = self.on_failure == FALLBACK
-            compiler = Compiler(self.composition.plugins, memory, tell, dispatcher, tolerant)
+            tell = _Teller(decision.stages, decision.plan)
+            plugins, tolerant = self.composition.plugins, self._tolerant
+            compiler = Compiler(plugins, memory, tell, dispatcher, tolerant)
             barred: dict[str, Verdicts] = {}
             while True:
-                self.composition.check_fit(decision.plan)
+                self.composition.check_here(decision.plan)
                 build = self._compiled(decision, compiler, tell)
                 if not compiler.failures:
                     break
@@ -84,6 +86,16 @@ class Compilation:
         weights, outcomes = Weights(decision.programs), tuple(compiler.outcomes)
         strict, budget = rules.strict, rules.budget
         return Lowered(decision, strict, budget, outcomes, weights, plugins, build)
+
+    def fit(self) -> Composition:
+        """Leave out the plugins that can't compile here, once; refuse one that the user named."""
+        if not self.composition.probed:
+            self.composition = self.composition.fit(self._tolerant)
+        return self.composition
+
+    @property
+    def _tolerant(self) -> bool:
+        return self.on_failure == FALLBACK
 
     def _splits(self, decision: Decision) -> dict[str, Split]:
         plan = decision.plan
@@ -102,7 +114,7 @@ class Compilation:
     @settled_heap()
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; return a function that builds the methods, afresh at every call."""
-        tell.total, tell.done = len(decision.plan.partitions), 0
+        tell.plan, tell.done = decision.plan, 0
         with decision.stages.stage("compile"):
             splits = self._splits(decision)
             lowered = compiler.compile(splits)
@@ -119,13 +131,7 @@ class Compilation:
         self, decision: Decision, failures: Sequence[Done], barred: dict[str, Verdicts]
     ) -> Decision:
         """Plan again; a plugin can't have the nodes that its backend failed on."""
-        faults = [fault for done in failures for fault in done.faults()]
-        for partition, error in faults:
-            text = COMPILE_FAILED.say(error=_reason(error))
-            verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)
-            for node in partition.nodes:
-                of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
-                of_node[partition.plugin] = verdict
+        faults = bar(failures, barred)
         with decision.stages.stage("plan"):
             try:
                 plan, decided = self.composition.plan(
@@ -134,8 +140,20 @@ class Compilation:
                 )
             except EtdevError as error:
                 # Such as a budget for portable kernels: the reason is what could not be compiled.
-                raise error from faults[0][1]
+                raise error from faults[0]
         return evolve(decision, plan=plan, programs=decided)
+
+
+def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:
+    """Bar plugins from the nodes that their backends failed on, and return the errors."""
+    faults = [fault for done in failures for fault in done.faults()]
+    for partition, error in faults:
+        text = COMPILE_FAILED.say(error=_reason(error))
+        verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)
+        for node in partition.nodes:
+            of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
+            of_node[partition.plugin] = verdict
+    return [error for _, error in faults]
 
 
 def _reason(error: CompileError) -> str:
@@ -149,13 +167,13 @@ class _Teller:
     """The progress of compilation, for a listener."""
 
     stages: Stages
-    total: int = 0
+    plan: Plan
     done: int = 0
 
     def __call__(self, partition: Partition, state: str, seconds: float) -> None:
         if state == "compiling" or state == "hit":
-            self.stages.say("compile", f"{self.done + 1}/{self.total} {partition.where}")
+            total = len(self.plan.partitions)
+            self.stages.say("compile", f"{self.done + 1}/{total} {partition.where}")
         self.done += state not in ("waiting", "compiling")
-        self.stages.step(
-            Step(partition.plugin, partition.where, len(partition.nodes), state, seconds)
-        )
+        nodes = self.plan[partition.method].ledger.sizes[partition.name]
+        self.stages.step(Step(partition.plugin, partition.where, nodes, state, seconds))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
 from etdev.errors import (
+    CHAINED,
     EtdevError,
     EtdevWarning,
     LoweringError,
@@ -30,9 +31,13 @@ from etdev.quirks.sharing import QUIRKS as SHARING
 from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
+from etdev.registry.discovery import GROUP
+from etdev.registry.extensions import offers
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
+from etdev.schema.device import Probe
+from etdev.schema.pins import pins
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import SharedState
 from etdev.upstream.tracing import settled_heap
@@ -53,7 +58,7 @@ def guarded(stage: str) -> Iterator[None]:
         raise
     except Exception as error:
         what = f"ExecuTorch failed with {first_line(error)}"
-        raise LoweringError(stage, what, "the cause is chained below") from error
+        raise LoweringError(stage, what, CHAINED) from error
 
 
 @frozen(eq=False)
@@ -67,6 +72,8 @@ class Composition:
         simplify: True to remove redundant work before plugins are asked.
         quirks: The faults of upstream that apply to the installed versions.
         share_state: False to give each method its own state.
+        named: Plugins that the user named, which may not be left out.
+        probed: What each plugin finds on this machine, if it was asked.
     """
 
     plugins: tuple[Plugin, ...]
@@ -75,6 +82,8 @@ class Composition:
     simplify: bool = True
     quirks: Table = field(factory=lambda: Table(QUIRKS))
     share_state: bool = True
+    named: frozenset[str] = frozenset()
+    probed: Mapping[str, Probe] = field(factory=dict)
 
     @property
     def by_name(self) -> dict[str, Plugin]:
@@ -116,30 +125,45 @@ class Composition:
         self.rules.check_methods(programs)
         plans, decided = [], {}
         for name in sorted(programs):
-            plan, decided[name] = planner.plan(programs[name], name, whole[name])
-            plans.append(plan)
+            own, decided[name] = planner.plan(programs[name], name, whole[name])
+            plans.append(own)
         check_claimed("plan", plans, NO_PLUGIN)
         self.rules.check_matched(planner.matched)
         self.rules.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        return Plan(tuple(plans), asked, tuple(state)), decided
+        plan = Plan(tuple(plans), asked, tuple(state))
+        return plan, decided
 
-    def check_fit(self, plan: Plan) -> None:
-        """Refuse a plugin that owns partitions and can't compile on this machine."""
-        for plugin in self.plugins:
-            own = [partition for partition in plan.partitions if partition.plugin == plugin.name]
-            if not own:
-                continue
-            probed = answers.probe(plugin)
-            if probed.unfit:
-                what = f"can't compile here: {probed.unfit}"
-                raise PluginError(plugin.name, what, self._without(plugin))
+    def fit(self, tolerant: bool) -> Composition:
+        """Return the composition of the plugins that can compile on this machine.
+
+        The others are left out with a warning. One that the user named is an error unless
+        `tolerant`, and so is each of them under `strict`.
+        """
+        probed = {plugin.name: answers.probe(plugin) for plugin in self.delegating}
+        unfit = {name: probe.unfit for name, probe in probed.items() if probe.unfit}
+        for name, reason in unfit.items():
+            what = f"can't compile here: {reason}"
+            if not tolerant and (name in self.named or self.rules.strict):
+                raise PluginError(name, what, self._without(unfit))
+            warnings.warn(f"{name} is left out: it {what}", EtdevWarning, stacklevel=4)
+        plugins = tuple(plugin for plugin in self.plugins if plugin.name not in unfit)
+        quirks = Table([row for _, row in rows_of(plugins)]) if unfit else self.quirks
+        return evolve(self, plugins=plugins, quirks=quirks, probed=probed)
+
+    def check_here(self, plan: Plan) -> None:
+        """Warn of partitions on a device that is not here, if another of its type is."""
+        for name, probed in self.probed.items():
+            own = [partition for partition in plan.partitions if partition.plugin == name]
             check_here(own, probed, self.rules.strict)
 
-    def _without(self, plugin: Plugin) -> str:
-        """Return the advice about a plugin that can't compile here."""
-        # If it is alone, the one that compiles everywhere.
-        others = [p.name for p in self.plugins if p is not plugin and not p.builtin] or ["cpu"]
+    def _without(self, unfit: Collection[str]) -> str:
+        """Return the advice about plugins that can't compile here."""
+        ready = [plugin.name for plugin in self.delegating if plugin.name not in unfit]
+        if not ready and "cpu" not in offers(GROUP):
+            return "planning works here; pip install etdev-cpu, which compiles everywhere"
+        # If there is no other, the one that compiles everywhere.
+        others = ready or ["cpu"]
         named = ", ".join(f'"{name}"' for name in others)
         words = " ".join(f"--plugin {name}" for name in others)
         cure = f"to lower without it name the others, plugins=[{named}] or {words}"
@@ -169,7 +193,12 @@ def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
     shares = table.share_state if options.share_state is None else options.share_state
     off = () if shares else SHARING
     quirks = Table([row for _, row in rows_of(chosen) if row not in off])
-    return Composition(chosen, table, own, simplifies, quirks, shares)
+    if plugins is None:
+        listed = {entry.name for entry in table.entries if not entry.optional}
+        named = listed | {*own.devices} | {pin.plugin for pin in pins(options.pins)}
+    else:
+        named = {plugin.name for plugin in chosen}
+    return Composition(chosen, table, own, simplifies, quirks, shares, frozenset(named))
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:

@@ -42,9 +42,9 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
 
 
 def _homes(graph: MethodGraph, partitions: Sequence[Partition]) -> dict[str, tuple[str, Device]]:
-    """Return the delegate of each node that has one, the program's own too, and its device."""
+    """Return the delegate of each node that has one, the program's own too, and its memory."""
     homes = {
-        name: (partition.name, partition.device)
+        name: (partition.name, partition.device.memory)
         for partition in partitions
         for name in partition.nodes
     }

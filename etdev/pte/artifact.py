@@ -7,10 +7,11 @@ from typing import Any
 
 from attrs import field, frozen
 
+from etdev.errors import DeviceError
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT
-from etdev.schema.partition import CompileSpec
+from etdev.schema.partition import OWN_DEVICE, CompileSpec, target_device
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import SharedState
 
@@ -63,8 +64,13 @@ class Delegate:
 
     @property
     def device(self) -> Device:
-        """The first device that is not the CPU, else the CPU."""
-        return next((device for device in self.devices if not device.is_cpu), CPU)
+        """The first device that is not the CPU, else a kind of its plugin's own, else the CPU."""
+        away = next((device for device in self.devices if not device.is_cpu), None)
+        try:
+            return away or target_device("", self.compile_specs, OWN_DEVICE) or CPU
+        # A damaged file may hold any text.
+        except DeviceError:
+            return CPU
 
 
 @frozen

@@ -55,7 +55,7 @@ def _delegates(method: MethodPlan, artifact: MethodArtifact) -> Iterable[str]:
 
 def _same(partition: Partition, delegate: Delegate) -> bool:
     specs = partition.compile_specs == delegate.compile_specs
-    devices = set(delegate.devices) <= {partition.device}
+    devices = set(delegate.devices) <= {partition.device.memory}
     return partition.backend_id == delegate.backend_id and specs and devices
 
 
@@ -72,7 +72,7 @@ def _text(delegate: Delegate | None) -> str:
 
 
 def _setup(backend_id: str, devices: str, specs: Iterable[CompileSpec]) -> str:
-    return " ".join([f"{backend_id} on {devices}", *(f"{s.key}={s.value!r}" for s in specs)])
+    return " ".join([f"{backend_id} on {devices}", *map(str, specs)])
 
 
 def _copies(method: MethodPlan, artifact: MethodArtifact, fewer: bool) -> Iterable[str]:

@@ -11,8 +11,9 @@ from attrs import define, evolve, field, frozen
 
 from etdev.pte.opening import opened, program_of
 from etdev.pte.read import COPIES, device, dtype_of, operator_name
+from etdev.schema.device import CPU
 from etdev.schema.ledger import Entry, Ledger
-from etdev.schema.partition import Partition
+from etdev.schema.partition import OWN_DEVICE, Partition, target_device
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import Copy, Tensor
 
@@ -113,7 +114,10 @@ class _Method:
             self.names[instruction.move_to] = self.names[instruction.move_from]
 
     def _delegate(self, backend: str, position: int, call: Any) -> None:
-        fresh = Partition(f"{backend} #{position}", self.emitted.name, backend, backend, nodes=())
+        specs = self.emitted.delegates[call.delegate_index].compile_specs
+        own = target_device("", specs, OWN_DEVICE) or CPU
+        name = f"{backend} #{position}"
+        fresh = Partition(name, self.emitted.name, backend, backend, nodes=(), device=own)
         partition = self.partitions.get(position, fresh)
         read, computed = self._values(call.args)
         places = [device(self._value(value)) for value in (*read, *computed)]

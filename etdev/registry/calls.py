@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from etdev.errors import ClaimError, EtdevError, PluginError, first_line, shown
+from etdev.errors import CHAINED, ClaimError, EtdevError, PluginError, first_line, shown
 from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
@@ -54,7 +54,7 @@ def call_for_items(
         items = tuple(answer)
     for item in items:
         if not isinstance(item, kind):
-            raise fault(plugin, hook, item, cure)
+            raise fault(plugin, hook, answer, cure)
     return items
 
 
@@ -75,7 +75,7 @@ def guarded(plugin: Plugin, what: str, method: str = "") -> Iterator[None]:
         raise
     except BaseException as error:
         text = f"{what} raised {first_line(error)}{place}"
-        raise PluginError(plugin.name, text, "the cause is chained below") from error
+        raise PluginError(plugin.name, text, CHAINED) from error
 
 
 def fault(

@@ -15,7 +15,8 @@ import cattrs
 
 from etdev.errors import PluginError, first_line
 from etdev.registry.extensions import REINSTALL, Offer, offers
-from etdev.registry.plugin import Plugin
+from etdev.registry.manifest import manifest_in
+from etdev.registry.plugin import Plugin, check_api
 from etdev.registry.registry import PluginEntry, Registry
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.structuring import Problem, problems, strict_converter
@@ -48,10 +49,15 @@ def load_builtin(registry: Registry) -> Plugin:
 
 
 def load_plugin(offer: Offer, registry: Registry) -> Plugin:
-    """Import a plugin and make it with its options, in the time that it has."""
+    """Import a plugin and make it with its options, in the time that it has.
+
+    One whose manifest is for other hooks is refused before it is imported.
+    """
     entry, listed = offer.entry, registry.entry(offer.entry.name)
     limit_s, adapted = listed.limits.hook_timeout_s, entry.value == listed.partitioner
     needed = f"install what {entry.module} needs, or remove it from the registry" if adapted else ""
+    if known := None if adapted else manifest_in(entry.value):
+        check_api(offer.title, offer.distribution, known.etdev_api)
     target = offer.imported(needed or REINSTALL, limit_s)
     try:
         with waiting_for(entry.name, "its constructor", limit_s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.errors import ApiError, PluginError, close_to
+from etdev.errors import ApiError, EtdevWarning, PluginError, close_to
+from etdev.hookspecs import API, OLDEST_API
 from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE
 from etdev.schema.reasons import FOREIGN
@@ -24,6 +26,23 @@ RESERVED_NAMES = {
     FOREIGN.code: "is reserved for delegates that a program comes with",
 }
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?", re.ASCII)
+
+
+def check_api(title: str, distribution: str, api: Any) -> None:
+    """Refuse a plugin for other versions of the hooks: of one, or from a first to a last one."""
+    versions = (api,) if type(api) is int else api
+    first_last = versions if isinstance(versions, tuple) and len(versions) in (1, 2) else ()
+    if not first_last or any(type(number) is not int for number in first_last):
+        raise PluginError(title, f"etdev_api is {api!r}", f"write etdev_api = {API}")
+    first, last = first_last[0], first_last[-1]
+    if first <= API and last >= OLDEST_API:
+        return
+    written, here = (
+        f"{start}" if start == end else f"{start} to {end}"
+        for start, end in ((first, last), (OLDEST_API, API))
+    )
+    what = f"was written for version {written} of the hooks, and this etdev has {here}"
+    raise ApiError(title, what, f"install a newer {'etdev' if first > API else distribution}")
 
 
 @define(eq=False)
@@ -48,15 +67,19 @@ class Plugin:
     def __attrs_post_init__(self) -> None:
         if not self.builtin:
             self._check_name()
-        self._check_api()
+        check_api(self.title, self.distribution, getattr(self.implementation, "etdev_api", API))
         self.manager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         try:
-            self.manager.register(self.implementation, self.name)
+            with warnings.catch_warnings(record=True) as deprecated:
+                warnings.simplefilter("always")
+                self.manager.register(self.implementation, self.name)
         except pluggy.PluginValidationError as error:
             # Without the first line, which has the plugin's repr.
             what = " ".join(str(error).partition("\n")[2].split())
             raise PluginError(self.title, what, "see etdev/hookspecs.py") from error
+        for warning in deprecated:
+            warnings.warn(f"{self.title}: {warning.message}", EtdevWarning, stacklevel=4)
         self._check_hooks()
 
     @property
@@ -72,17 +95,6 @@ class Plugin:
             raise PluginError("plugins", f"{self.name!r} is not a name for a plugin", cure)
         if self.name in RESERVED_NAMES:
             raise PluginError(self.name, RESERVED_NAMES[self.name], "rename the plugin")
-
-    def _check_api(self) -> None:
-        """Refuse a plugin that was written for another version of the hooks."""
-        api = getattr(self.implementation, "etdev_api", hookspecs.API)
-        if type(api) is not int:
-            what = f"etdev_api is {api!r}"
-            raise PluginError(self.title, what, f"write etdev_api = {hookspecs.API}")
-        if api != hookspecs.API:
-            newer = "etdev" if api > hookspecs.API else self.distribution
-            what = f"was written for version {api} of the hooks, and this etdev has {hookspecs.API}"
-            raise ApiError(self.title, what, f"install a newer {newer}")
 
     def _check_hooks(self) -> None:
         callers = self.manager.get_hookcallers(self.implementation) or []

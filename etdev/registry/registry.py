@@ -7,13 +7,14 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from attrs import Attribute, asdict, field, fields, frozen
 
-from etdev.errors import RegistryError
+from etdev.errors import EtdevError, RegistryError
 from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Budget, Limits
@@ -25,7 +26,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_Kind = TypeVar("_Kind")
 FILE_NAME = "registry.toml"
+# The file of a Python project, whose table of etdev is a registry, too.
+PROJECT, TABLE = "pyproject.toml", "tool.etdev"
 # Values of `on_failure`: a partition that can't be compiled is an error, or portable.
 ERROR, FALLBACK = ON_FAILURE = ("error", "fallback")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -100,7 +104,7 @@ class Registry(_Settings):
 
     def place(self, *keys: str) -> str:
         """Return the place that sets a key, as `registry.toml, line 3`; empty if none does."""
-        line = _line_of(self.text, ".".join(keys)) if self.text else None
+        line = _line_of(self.text, ".".join(keys), self.path) if self.text else None
         return f"{self.path}, line {line}" if line else ""
 
     def trusts(self, distribution: str) -> bool:
@@ -118,11 +122,25 @@ def default_path() -> Path:
 
 
 def find(path: str | Path | None = None) -> Path:
-    """Return the file to read: the given one, else ./registry.toml, else etdev's own."""
+    """Return the file to read: the given one, else one in the working directory, else etdev's own.
+
+    There ./registry.toml precedes a ./pyproject.toml that has a table `[tool.etdev]`.
+    """
     if path is not None:
         return Path(path)
-    here = Path(FILE_NAME)
-    return here if here.is_file() else default_path()
+    here, project = Path(FILE_NAME), Path(PROJECT)
+    if here.is_file():
+        return here
+    with suppress(OSError, UnicodeDecodeError):
+        text = project.read_text("utf-8")
+        try:
+            listed = "etdev" in tomllib.loads(text).get("tool", {})
+        except (ValueError, RecursionError, TypeError):
+            # `load` says what is wrong with it.
+            listed = f"[{TABLE}" in text
+        if listed:
+            return project
+    return default_path()
 
 
 def load(path: str | Path | None = None) -> Registry:
@@ -150,7 +168,7 @@ def own_distributions() -> dict[str, str]:
 
 def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
-    settings = asdict(_read(text, path), recurse=False)
+    settings = asdict(read_toml(text, path, _File), recurse=False)
     entries = tuple(plugin.entry(name) for name, plugin in settings.pop("plugins").items())
     return Registry(entries, path=path, text=text, pins=settings.pop("pin"), **settings)
 
@@ -194,37 +212,54 @@ def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _read(text: str, path: Path) -> _File:
-    """Make a registry's file of a TOML text, or raise an error with the line of each mistake."""
+def read_toml(
+    text: str, path: Path, kind: type[_Kind], error: type[EtdevError] = RegistryError
+) -> _Kind:
+    """Make a value of a class of a TOML text, or raise an error with the line of each mistake."""
     try:
         data = tomllib.loads(text)
     # Also raised by numbers with thousands of digits, and by thousands of nested brackets.
-    except (ValueError, RecursionError) as error:
-        what = f"is not valid TOML: {error}"
-        raise RegistryError(str(path), what, "correct that line") from error
+    except (ValueError, RecursionError) as cause:
+        what = f"is not valid TOML: {cause}"
+        raise error(str(path), what, "correct that line") from cause
     try:
-        return STRICT.structure(data, _File)
+        return STRICT.structure(_table(data, path), kind)
     except REFUSALS as refusal:
-        faults = [(_line_of(text, fault.key) or 0, fault) for fault in problems(refusal)]
+        faults = [(_line_of(text, fault.key, path) or 0, fault) for fault in problems(refusal)]
     if len(faults) == 1:
         [(line, fault)] = faults
         where = f"{path}, line {line}" if line else str(path)
-        raise RegistryError(where, f"{fault.key} {fault.what}", fault.cure)
+        raise error(where, f"{fault.key} {fault.what}", fault.cure)
     lines = [
         f"\n  line {line}: {fault.key} {fault.what}; {fault.cure}"
         for line, fault in sorted(faults, key=lambda item: item[0])
     ]
-    raise RegistryError(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
+    raise error(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
 
 
-def _line_of(text: str, key: str) -> int | None:
+def _table(data: Any, path: Path) -> Any:
+    """Return the registry in a TOML file: all of it, or the table of etdev in a pyproject.toml."""
+    if path.name != PROJECT:
+        return data
+    tool = data.get("tool")
+    if not isinstance(tool, Mapping) or not isinstance(tool.get("etdev"), Mapping):
+        what = f"has no table [{TABLE}]"
+        raise RegistryError(str(path), what, "add it, or give the path of a registry.toml")
+    return tool["etdev"]
+
+
+def _line_of(text: str, key: str, path: Path | None = None) -> int | None:
     """Return the first line that sets a dotted key, as `a.b = …` or as `b = …` under `[a]`.
 
     `pin[1].op` is a key of the second of the tables `[[pin]]`. TOML parsers keep no positions.
     """
+    if path and path.name == PROJECT:
+        return _line_of(text, f"{TABLE}.{key}".removesuffix("."))
     # A key inside `{ ... }` is on the line of its table, a table inside `[ ... ]` on its key's.
     parent = re.sub(r"(\[\d+\]|\.[^.\[]+)$", "", key)
-    return _lines(text).get(key) or (_line_of(text, parent) if parent != key else None)
+    if line := _lines(text).get(key):
+        return line
+    return _line_of(text, parent) if parent not in (key, TABLE) else None
 
 
 @lru_cache(maxsize=1)

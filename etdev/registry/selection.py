@@ -19,6 +19,7 @@ from etdev.registry.discovery import (
     make_plugin,
 )
 from etdev.registry.extensions import AUTOLOAD_OFF, Offer, autoload, the_only
+from etdev.registry.manifest import Manifest, manifest_in
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, own_distributions
 from etdev.registry.watchdog import waiting_for
@@ -37,6 +38,8 @@ class Finding:
     plugin: Plugin | None = None
     probed: Probe | None = None
     problem: str = ""
+    # What it says of itself without being imported; None without a manifest.
+    manifest: Manifest | None = None
     # A lowering that names no plugins asks it.
     asked: bool = False
 
@@ -184,11 +187,13 @@ class _Choice:
             finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
             return finding
         try:
+            finding.manifest = manifest_in(offered[0].entry.value) if offered else None
             finding.plugin = self.load(name)
             finding.probed = probe(finding.plugin)
         except EtdevError as error:
-            finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
+            unmet = finding.manifest.unmet() if finding.manifest else ()
+            finding.problem = "; ".join(filter(None, (error.what, *unmet, error.cure)))
         if finding.plugin and name not in self.registry.names and not finding.asked:
             place = self.registry.path or "the registry"
-            finding.plugin, finding.problem = None, f"not in {place}"
+            finding.plugin, finding.manifest, finding.problem = None, None, f"not in {place}"
         return finding

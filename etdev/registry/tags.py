@@ -13,11 +13,11 @@ from torch.fx import Node
 
 from etdev.errors import ClaimError, EtdevError
 from etdev.graph.method import MethodGraph
-from etdev.graph.nodes import fingerprint, target_device
+from etdev.graph.nodes import fingerprint
 from etdev.registry.masked import TAG
 from etdev.schema.claims import Claim, Group
 from etdev.schema.device import DEVICE_TYPES, Device
-from etdev.schema.partition import TARGET_DEVICE, CompileSpec, compile_specs
+from etdev.schema.partition import TARGET_DEVICE, CompileSpec, compile_specs, target_device
 
 # A backend with its compile specs, without `target_device`, and the value of that.
 Delegation = tuple[str, tuple[CompileSpec, ...], Device | None]

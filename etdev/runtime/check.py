@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from etdev.errors import ArtifactError, DeviceError, EtdevError
-from etdev.graph.nodes import target_device
 from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
 from etdev.pte.ptd import find, without_data
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
-from etdev.runtime.run import refusal
 from etdev.runtime.runners import Runner, runner_of
+from etdev.runtime.worker import Program
 from etdev.schema.device import CPU, Device
+from etdev.schema.partition import target_device
 from etdev.schema.plan import Plan
 from etdev.schema.tensors import loading
 
@@ -29,7 +29,8 @@ def check(
 ) -> list[str]:
     """List the problems that keep a .pte from loading.
 
-    If nothing else is wrong with it, the runner for its delegates loads its methods.
+    If the file shows none, the runner for its delegates loads its methods, in another process: this
+    one doesn't import torch.
 
     Args:
         path: The .pte.
@@ -49,21 +50,22 @@ def check(
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
     file, outside = Path(path), None if data is None else Path(data)
     artifact = read(file, plugins)
-    try:
-        runner = runner_of(artifact, plugins)
-        problems = list(_missing_in_runtime(artifact, runner))
-    except EtdevError as error:
-        # Such as a runtime that is not installed; the rest of the file can be checked without it.
-        problems = [str(error)]
-    problems += without_data(artifact, file, outside)
+    problems = [*without_data(artifact, file, outside)]
     if not artifact.methods:
         problems.append("it has no methods")
     for method in artifact.methods:
         problems += [f"method {method.name}: {text}" for text in _misplaced(method, available)]
-    if not problems:
-        problems += _refused(artifact, file, outside, available is None, runner)
     if plan is not None:
         problems += differences(plan, artifact.methods)
+    if problems:
+        return list(dict.fromkeys(problems))
+    try:
+        runner = runner_of(artifact, plugins)
+    except EtdevError as error:
+        # Such as a runtime that is not installed.
+        return [str(error)]
+    problems = [*_missing_in_runtime(artifact, runner)]
+    problems = problems or [*_refused(artifact, file, outside, available is None, runner)]
     return list(dict.fromkeys(problems))
 
 
@@ -71,7 +73,7 @@ def unloaded(artifact: Artifact, here: bool) -> dict[str, str]:
     """Return why `check` doesn't load methods, by method: devices elsewhere, or native code."""
     reasons = {}
     for method in artifact.methods:
-        used = {device for delegate in method.delegates for device in delegate.devices}
+        used = {d for each in method.delegates for d in (each.device, *each.devices)}
         used.update(arena.device for arena in method.arenas)
         away = sorted(str(device) for device in used if not device.is_cpu)
         if artifact.native or any(delegate.native for delegate in method.delegates):
@@ -142,7 +144,7 @@ def _refused(
         return
     for method in artifact.methods:
         if method.name not in skipped:
-            failure = refusal(path, method, data, runner)
+            failure = runner.load(Program.of(path, [method], data), method.name).failure
         else:
             cure = "name the target's devices to check the rest"
             failure = f"was not loaded: {skipped[method.name]}; {cure}" if here else None
@@ -163,7 +165,7 @@ def _misplaced(method: MethodArtifact, targets: Sequence[Device] | None) -> Iter
             yield f"{what}; {cure.format(arena.device)}"
     for index, delegate in enumerate(method.delegates):
         name = f"delegate {index} ({delegate.backend_id})"
-        for device in delegate.devices:
+        for device in dict.fromkeys((*delegate.devices, delegate.device)):
             if targets and device not in targets:
                 yield f"{name} is on {device}, not on {devices}; {cure.format(device)}"
         yield from (f"{name} {text}" for text in _contradictions(delegate))
@@ -176,8 +178,10 @@ def _contradictions(delegate: Delegate) -> Iterable[str]:
         yield delegate.fault
     labels = "/".join(str(device) for device in delegate.devices)
     real = delegate.payload_device
-    if real is not None and delegate.devices and delegate.devices != (real,):
+    if real is not None and delegate.devices and delegate.devices != (real.memory,):
         yield f"is labelled {labels}, but its payload uses {real}"
+    elif real is not None and real != real.memory and real != delegate.device:
+        yield f"is for {delegate.device}, but its payload uses {real}"
     try:
         wanted = target_device("", delegate.compile_specs)
     except DeviceError as error:

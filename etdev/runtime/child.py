@@ -170,9 +170,8 @@ class _Pickler(pickle.Pickler):
     """A pickler of all tensors; torch's own fails on most unsigned integers when it reads them."""
 
     def reducer_override(self, value: Any) -> Any:
-        import torch
-
-        if type(value) is not torch.Tensor or str(value.dtype) not in _UNSIGNED:
+        torch = sys.modules.get("torch")
+        if not torch or type(value) is not torch.Tensor or str(value.dtype) not in _UNSIGNED:
             return NotImplemented
         signed = getattr(torch, str(value.dtype).removeprefix("torch.u"))
         return methodcaller("view", value.dtype), (value.view(signed),)

@@ -1,18 +1,23 @@
-"""Backends and kernels that this machine's runtime has, and those that a .pte needs."""
+"""Backends and kernels that this machine's runtime has, and those that a .pte needs.
+
+torch is imported where a program is at hand, since `etdev check` asks in another process.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-
-from torch.export import ExportedProgram
-from torch.fx import Node
+from typing import TYPE_CHECKING
 
 from etdev.errors import EtdevWarning, RunError
-from etdev.graph.nodes import op_name, where
 from etdev.pte.artifact import MethodArtifact
-from etdev.runtime.decision import Decision
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from etdev.runtime.decision import Decision
 
 # ExecuTorch ships these kernels in a library of their own.
 _QUANTISED = "quantized_decomposed::"
@@ -22,7 +27,8 @@ def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
     """Return the backends and kernels that this machine's runtime lacks for a method."""
     from executorch.runtime import Runtime
 
-    load_kernels(method)
+    for module in kernel_modules(method):
+        import_module(module)
     runtime = Runtime.get()
     known = runtime.operator_registry.operator_names
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
@@ -44,14 +50,8 @@ def has_kernel(node: Node) -> bool:
     return name in Runtime.get().operator_registry.operator_names
 
 
-def load_kernels(*methods: MethodArtifact) -> None:
-    """Load the kernels of quantised ops, which ExecuTorch doesn't load itself."""
-    for module in kernel_modules(*methods):
-        import_module(module)
-
-
 def kernel_modules(*methods: MethodArtifact) -> Sequence[str]:
-    """Return the modules of ExecuTorch whose import loads kernels that methods need."""
+    """Return the modules that load kernels of quantised ops, as ExecuTorch doesn't, if needed."""
     names = [name for method in methods for name in method.operators]
     needed = any(name.startswith(_QUANTISED) for name in names)
     return ["executorch.kernels.quantized"] if needed else []
@@ -90,6 +90,8 @@ def op_of(kernel: str) -> str:
 
 def _described(kernels: Sequence[str], program: ExportedProgram | None) -> Iterator[str]:
     """Yield each operator with the source line of every node that needs it."""
+    from etdev.graph.nodes import op_name, where
+
     nodes = [] if program is None else list(program.graph.nodes)
     for kernel in kernels:
         same = [node for node in nodes if op_name(node).rpartition(".")[0] == op_of(kernel)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from attrs import evolve
 
 from etdev.errors import RunError
@@ -15,7 +14,6 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
 from etdev.runtime.child import LIMIT_S, Outcome
 from etdev.runtime.inputs import method_of, prepared
-from etdev.runtime.kernels import load_kernels
 from etdev.runtime.runners import PYTHON, Runner
 from etdev.runtime.worker import CallResult, Program
 
@@ -54,13 +52,6 @@ def trace(  # noqa: PLR0913 (the arguments of `run`)
     return dump
 
 
-def refusal(
-    path: Path, facts: MethodArtifact, data: Path | None = None, runner: Runner = PYTHON
-) -> str | None:
-    """Return why a runner can't load a method; None if it can."""
-    return runner.load(_program(path, [facts], data), facts.name).failure
-
-
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
     """Call a method of a program in memory once and return its outputs."""
     facts = {known.name: known for known in methods_in(program)}[method]
@@ -82,7 +73,7 @@ def run_series(  # noqa: PLR0913 (the arguments of `run`)
 
     The values of the outcome are a CallResult for each call that finished.
     """
-    program = _program(source, [facts for facts, _ in calls], data)
+    program = Program.of(source, [facts for facts, _ in calls], data)
     made = [(facts.name, prepared(facts, inputs)) for facts, inputs in calls]
     return runner.call(evolve(program, share_arenas=share_arenas), made, 0, limit_s)
 
@@ -94,15 +85,8 @@ def _checked(
     artifact = read(path)
     facts = method_of(artifact, method)
     given = prepared(facts, inputs)
-    return facts, _program(Path(path), [facts], data or ptd.find(artifact, Path(path))), given
-
-
-def _program(source: Path | bytes, methods: Sequence[MethodArtifact], data: Path | None) -> Program:
-    load_kernels(*methods)
-    # The child process has another working directory.
-    source = source.absolute() if isinstance(source, Path) else source
-    libraries = sorted(torch.ops.loaded_libraries)
-    return Program(source, data.absolute() if data else None, libraries)
+    program = Program.of(Path(path), [facts], data or ptd.find(artifact, Path(path)))
+    return facts, program, given
 
 
 def _value(outcome: Outcome, path: str | Path, facts: MethodArtifact) -> Any:

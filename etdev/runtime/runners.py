@@ -13,10 +13,25 @@ from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.registry import answers, extensions
 from etdev.registry.plugin import Plugin
 from etdev.runtime.child import CHILD, Child, Outcome
-from etdev.runtime.kernels import missing
-from etdev.runtime.worker import Program, load_method, load_program, run_calls, trace_calls
+from etdev.runtime.worker import (
+    Program,
+    find_missing,
+    load_method,
+    load_program,
+    run_calls,
+    trace_calls,
+)
 
 Calls = Sequence[tuple[str, Sequence[Any]]]
+
+
+def _missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
+    """Ask the process that runs programs, since this one may not have imported torch."""
+    asked = CHILD.run(find_missing, Program.of(b"", [method]), method)
+    if asked.failure:
+        raise RunError("executorch.runtime", f"can't be used: {asked.failure}", "reinstall it")
+    found: tuple[list[str], list[str]] = asked.values[0]
+    return found
 
 
 @runtime_checkable
@@ -68,7 +83,7 @@ class PythonRunner:
     name: str = "python"
     loader: Callable[..., Any] = load_program
     child: Child = CHILD
-    lacking: Callable[[MethodArtifact], tuple[list[str], list[str]]] = missing
+    lacking: Callable[[MethodArtifact], tuple[list[str], list[str]]] = _missing
     verifies: bool = False
 
     def prepare(self) -> None:

@@ -34,6 +34,7 @@ from etdev.runtime.sessions import (
     plays,
 )
 from etdev.runtime.verification import EdgeCall, Verification
+from etdev.schema.report.sheet import counted
 from etdev.schema.stages import Listener
 
 STEPS = 3
@@ -186,7 +187,7 @@ class Verifier:
     ) -> Iterator[EdgeCall]:
         """Run the calls of all methods in one loaded program; yield those at edge values."""
         while left:
-            self._say(", ".join(methods), f"{len(left)} calls")
+            self._say(", ".join(methods), counted(len(left), "call"))
             outcome = self._run(artifact, [(methods[name], call) for name, call in left], runner)
             for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
                 problem = methods[name].problem(outcome, step, call)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from attrs import frozen
+
+from etdev.pte.artifact import MethodArtifact
+from etdev.runtime.kernels import kernel_modules, missing
 
 
 def load_program(source: Path | bytes, **options: Any) -> Any:
@@ -22,7 +26,7 @@ def load_program(source: Path | bytes, **options: Any) -> Any:
 
 @frozen(eq=False)
 class Program:
-    """A .pte, with its .ptd and the libraries of kernels that it may need.
+    """A .pte, with its .ptd, and the modules and libraries of kernels that it may need.
 
     Args:
         share_arenas: Its methods share planned memory, and with it their state.
@@ -31,14 +35,34 @@ class Program:
 
     source: Path | bytes
     data: Path | None
+    modules: Sequence[str]
     libraries: Sequence[str]
     share_arenas: bool = False
     loader: Callable[..., Any] = load_program
 
-    def load(self, trace: bool = False) -> Any:
-        """Load the program into the runtime of its loader."""
+    @classmethod
+    def of(
+        cls, source: Path | bytes, methods: Sequence[MethodArtifact], data: Path | None = None
+    ) -> Program:
+        """Return a program for another process, which has another working directory."""
+        torch = sys.modules.get("torch")
+        libraries = sorted(torch.ops.loaded_libraries) if torch else []
+        source = source.absolute() if isinstance(source, Path) else source
+        kernels = kernel_modules(*methods)
+        return cls(source, data.absolute() if data else None, kernels, libraries)
+
+    def load_kernels(self) -> None:
+        """Load the kernels that ExecuTorch's runtime doesn't have by itself."""
+        import torch
+
+        for module in self.modules:
+            import_module(module)
         for library in self.libraries:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
+
+    def load(self, trace: bool = False) -> Any:
+        """Load the program into the runtime of its loader."""
+        self.load_kernels()
         options: dict[str, Any] = {"enable_etdump": True} if trace else {}
         if self.data:
             # ExecuTorch 1.4 has no such argument for its runtime in Python.
@@ -58,6 +82,12 @@ class CallResult:
     def median_ms(self) -> float:
         """Median latency in milliseconds."""
         return statistics.median(self.latency_ms)
+
+
+def find_missing(program: Program, method: MethodArtifact) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the backends and kernels that executorch.runtime lacks for a method."""
+    program.load_kernels()
+    yield missing(method)
 
 
 def load_method(program: Program, method: str) -> Iterator[None]:

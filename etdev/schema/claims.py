@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
-from attrs.validators import deep_iterable, in_, instance_of, min_len, optional
+from attrs.validators import deep_iterable, instance_of, min_len, optional
 
-from etdev.errors import ClaimError
+from etdev.errors import ClaimError, DeviceError
 from etdev.schema.converters import frozen_tuple, node_name, node_names, one_line, refusing
-from etdev.schema.device import DEVICE_TYPES
+from etdev.schema.device import Device
 from etdev.schema.partition import CompileSpec, compile_specs
 
 if TYPE_CHECKING:
@@ -38,6 +38,13 @@ def _texts(value: Iterable[str]) -> tuple[str, ...]:
 def _check_last_resort(claim: Claim, _: object, value: bool) -> None:
     if value and claim.backend_id is not None:
         raise ClaimError("claim", f"is a last resort for {claim.backend_id}", "leave out one")
+
+
+def _check_kind(_: object, __: object, value: Any) -> None:
+    try:
+        Device(value)
+    except DeviceError as error:
+        raise ClaimError("claim", error.what, error.cure) from None
 
 
 @refusing(ClaimError, "claim")
@@ -86,6 +93,9 @@ class Claim:
             CompileSpec objects or a mapping of key to bytes. Leave `target_device` to the host.
         device_types: Device types that the backend runs on; other devices, pinned or resolved, are
             an error. The default device is the CPU if it is among them, else `:0` of the first.
+            A type that ExecuTorch doesn't have, such as `npu`, is for a backend that takes its
+            tensors from the host's memory: nothing is copied, and the spec `etdev_device` tells
+            the backend which one, as `npu:1`.
         named_data: The backend puts constants into ExecuTorch's named data under keys made of their
             content, so that all of its delegates together store a constant once.
         merge: Let the host join groups into the largest convex partitions. False keeps every
@@ -113,7 +123,7 @@ class Claim:
     device_types: tuple[str, ...] = field(
         default=("cpu",),
         converter=_texts,
-        validator=[deep_iterable(in_(DEVICE_TYPES)), min_len(1)],
+        validator=[deep_iterable(_check_kind), min_len(1)],
     )
     named_data: bool = field(default=False, validator=instance_of(bool))
     merge: bool = field(default=True, validator=instance_of(bool))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -14,12 +15,19 @@ from etdev.errors import DeviceError, shown
 DEVICE_TYPES = ("cpu", "cuda")
 # The .pte stores the index in a signed byte.
 MAX_INDEX = 127
+_KIND = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _TEXT = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,2}))?\Z", re.ASCII)
-_VALID = f"valid are cpu and cuda:0 to cuda:{MAX_INDEX}"
+_VALID = f"valid are cpu, cuda:0 to cuda:{MAX_INDEX}, and kinds of plugins' own, as npu:0"
+# ExecuTorch has had a generic type of this name, which names no memory.
+_GENERIC = "gpu"
 
 
-def _check_type(_: Device, __: Attribute[str], value: str) -> None:
-    if value not in DEVICE_TYPES:
+def _check_type(_: Device, __: Attribute[str], value: object) -> None:
+    if value in DEVICE_TYPES:
+        return
+    # Such as `cud` or `cuda1`: a kind of a plugin's own looks like none of ExecuTorch's.
+    known = isinstance(value, str) and difflib.get_close_matches(value, DEVICE_TYPES, 1, 0.7)
+    if known or value == _GENERIC or not (isinstance(value, str) and _KIND.fullmatch(value)):
         raise DeviceError("device", f"unknown type {value!r}", _VALID)
 
 
@@ -36,7 +44,8 @@ class Device:
     """The place where a partition runs, written `type:index` as in torch.
 
     Args:
-        type: A member of ExecuTorch's `DeviceType` in lower case: `cpu` or `cuda`.
+        type: A member of ExecuTorch's `DeviceType` in lower case, `cpu` or `cuda`; or a kind of a
+            plugin's own, such as `npu`, whose tensors are in the host's memory.
         index: 0 to 127; 0 on the CPU.
 
     Raises:
@@ -67,6 +76,11 @@ class Device:
     def is_cpu(self) -> bool:
         """True for the host, which needs no copies."""
         return self.type == "cpu"
+
+    @property
+    def memory(self) -> Device:
+        """The device that holds its tensors, which is their label in a .pte."""
+        return self if self.type in DEVICE_TYPES else CPU
 
     def __str__(self) -> str:
         return self.type if self.is_cpu else f"{self.type}:{self.index}"

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from etdev.schema.documents import DIFFERENCE
 from etdev.schema.ledger import Entry
-from etdev.schema.report.sheet import Displayed
+from etdev.schema.report.sheet import Displayed, counted
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
@@ -161,9 +161,10 @@ def _partitions(plan: MethodPlan | None) -> Counter[str]:
         return Counter()
     for part in plan.partitions:
         ops = [entry.op for entry in plan.ledger if entry.partition == part.name] or ["-"]
-        specs = "".join(f", {spec.key}={spec.value[:20]!r}" for spec in part.compile_specs)
+        specs = "".join(f", {spec}" for spec in part.compile_specs)
         inside = sum(constant.size_bytes for constant in part.constants if constant.inside)
-        text = f"{part.plugin}: {part.backend_id} on {part.device}, {len(ops)} nodes"
+        nodes = counted(len(ops), "node")
+        text = f"{part.plugin}: {part.backend_id} on {part.device}, {nodes}"
         texts.append(f"{text} from {ops[0]} to {ops[-1]}, {inside} bytes of weights{specs}")
     return Counter(texts)
 

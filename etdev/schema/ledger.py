@@ -128,6 +128,11 @@ class Ledger:
     def __len__(self) -> int:
         return len(self.entries)
 
+    @cached_property
+    def sizes(self) -> dict[str | None, int]:
+        """Number of nodes in each partition; without one under None."""
+        return Counter(entry.partition for entry in self)
+
     def owned(self) -> dict[str, int]:
         """Return the number of nodes per owner, most first.
 

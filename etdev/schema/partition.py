@@ -16,6 +16,10 @@ from etdev.schema.tensors import Constant, Tensor
 # From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
 TARGET_DEVICE = "target_device"
+# The spec of a device that ExecuTorch doesn't know, since it refuses others as target devices.
+OWN_DEVICE = "etdev_device"
+# A longer value of a compile spec is not shown.
+_SHOWN = 40
 
 
 @frozen
@@ -27,6 +31,11 @@ class CompileSpec:
 
     key: str = field(validator=one_line)
     value: bytes = field(validator=instance_of(bytes))
+
+    def __str__(self) -> str:
+        text = self.value.decode(errors="replace")
+        plain = text.isprintable() and len(text) <= _SHOWN
+        return f"{self.key}={text if plain else f'{len(self.value)} bytes'}"
 
 
 class SpecLike(Protocol):
@@ -46,6 +55,14 @@ def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[Comp
     # Through memoryview, since bytes(3) is three zeros.
     specs = frozen_tuple(value)
     return tuple(CompileSpec(spec.key, bytes(memoryview(spec.value))) for spec in specs)
+
+
+def target_device(who: str, specs: Iterable[SpecLike], key: str = TARGET_DEVICE) -> Device | None:
+    """Return the device that compile specs name, or None; `who` is for the error about others."""
+    values = [spec.value for spec in specs if spec.key == key]
+    if len(set(values)) > 1:
+        raise DeviceError(who, f"has {len(values)} {key} specs", "leave one")
+    return Device.parse(values[0].decode(errors="replace")) if values else None
 
 
 @frozen
@@ -106,7 +123,8 @@ class Partition(Draft):
     Args:
         inputs: Values it takes from outside, in the order its nodes read them.
         outputs: Values that other nodes read.
-        device: Its device; `compile_specs` has its `target_device` unless it is the CPU.
+        device: Its device; `compile_specs` has its `target_device` unless it is the CPU, or
+            `etdev_device` for a kind of its plugin's own.
         device_source: `pinned`, `derived`, `assumed` or `default`.
         device_note: Why its device was assumed, and why the backend may not run there.
     """
@@ -118,29 +136,28 @@ class Partition(Draft):
     device_note: str = ""
 
     def on(self, device: Device, source: str, note: str = "") -> Partition:
-        """Put this partition on a device: one `target_device` spec, or none on the CPU.
+        """Put this partition on a device: one spec that names it, or none on the CPU.
 
         Raises:
             DeviceError: Its backend doesn't run on a device of that type.
-            PluginError: Its plugin gave a `target_device` spec itself.
+            PluginError: Its plugin gave a spec of a device itself.
         """
         if device.type not in self.device_types:
             what = (
                 f"{self.backend_id} does not run on {device}, where {self.where} was put ({source})"
             )
             raise DeviceError(self.plugin, what, f"it runs on {' and '.join(self.device_types)}")
-        if any(spec.key == TARGET_DEVICE for spec in self.compile_specs):
-            raise PluginError(
-                self.plugin,
-                f"gives its own {TARGET_DEVICE} compile spec for {self.where}",
-                "return the device from resolve_device",
-            )
+        for spec in self.compile_specs:
+            if spec.key in (TARGET_DEVICE, OWN_DEVICE):
+                what = f"gives its own {spec.key} compile spec for {self.where}"
+                raise PluginError(self.plugin, what, "return the device from resolve_device")
+        key = TARGET_DEVICE if device.memory == device else OWN_DEVICE
         # ExecuTorch would plan copies to a target device `cpu`, too, and fail at run time.
-        spec = () if device.is_cpu else (CompileSpec(TARGET_DEVICE, str(device).encode()),)
+        own = () if device.is_cpu else (CompileSpec(key, str(device).encode()),)
         return evolve(
             self,
             device=device,
             device_source=source,
             device_note=note,
-            compile_specs=self.compile_specs + spec,
+            compile_specs=self.compile_specs + own,
         )

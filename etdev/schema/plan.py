@@ -12,7 +12,7 @@ from etdev.schema.difference import Difference, diff
 from etdev.schema.documents import PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
-from etdev.schema.report.sheet import Displayed
+from etdev.schema.report.sheet import Displayed, counted
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import Copy, SharedState, loading
 
@@ -54,8 +54,7 @@ class MethodPlan(Displayed):
     def summary(self) -> str:
         """The plan in a few words: `forward: 2 delegates, cpu 3, portable 1`."""
         owners = [f"{owner} {count}" for owner, count in self.ledger.owned().items()]
-        count = len(self.partitions)
-        text = ", ".join([f"{count} delegate{'s' * (count != 1)}", *owners])
+        text = ", ".join([counted(len(self.partitions), "delegate"), *owners])
         return "; ".join([f"{self.method}: {text}", *self.caveats])
 
     @property

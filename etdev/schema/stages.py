@@ -36,9 +36,9 @@ class Stages:
     _within: float = 0.0
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, detail: str = "") -> Iterator[None]:
         """Time a stage; repeated stages add up, and a nested stage does not count for the outer."""
-        self.say(name)
+        self.say(name, detail)
         self.seconds.setdefault(name, 0.0)
         start, outer = time.perf_counter(), self._within
         self._within = 0.0

@@ -20,9 +20,9 @@ def lowered(tmp_path, *words):
 
 def test_lower_says_what_was_compiled_and_what_was_there(kept, tmp_path):
     first = (tmp_path / "mlp.pte").read_bytes()
-    assert "partitions: hit 2\n" in lowered(tmp_path, "--cache", kept)
+    assert "partitions: 2 found in the cache\n" in lowered(tmp_path, "--cache", kept)
     assert (tmp_path / "mlp.pte").read_bytes() == first
-    assert "partitions: compiled 2\n" in lowered(tmp_path, "--no-cache")
+    assert "partitions: 2 compiled\n" in lowered(tmp_path, "--no-cache")
     assert (tmp_path / "mlp.pte").read_bytes() == first
 
 

@@ -67,7 +67,7 @@ def test_nodes_partitions_and_figures_that_changed_are_told(files, kind):
     )  # fmt: skip
     lost, won = document["parts"]
     assert "2 nodes from aten.linear.default to aten.relu.default" in lost["before"]
-    assert "1 nodes from aten.linear.default to aten.linear.default" in won["after"]
+    assert "1 node from aten.linear.default to aten.linear.default" in won["after"]
     assert (lost["after"], won["before"]) == (None, None)
     figures = {f["what"]: (f["before"], f["after"]) for f in document["figures"]}
     assert figures["forward: nodes of cpu"] == (3, 2)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from models.small import Function
 from shell import cells, fails, invoke, succeeds
+from toys import Takes
 
-from etdev import Plan
+from etdev import Lowerer, Plan
 from etdev.pte.embedded_plan import read_ledger
+from etdev.schema.report.explanation import Explanation, Query
 
 NODE = "aten_native_layer_norm_default"
 OP = "aten.native_layer_norm.default"
@@ -96,6 +100,18 @@ def test_a_plugin_is_told_what_it_has_not_got(plan_file):
     assert rows[3] == "not cpu's nodes owner why where"
 
 
+def test_a_plugins_own_refusals_come_before_what_it_lost():
+    def compute(x):
+        return (x * x * 2 * x).sum() + 1
+
+    plugins = [Takes("first", ("mul.Tensor",)), Takes("second", ("mul.Tensor",))]
+    plan = Lowerer(plugins).plan(Function(compute), (torch.ones(3),))
+    missed = Explanation(plan, Query(plugin="second")).missed
+    reasons = [(item.op, item.reasons[0].code, len(item.nodes)) for item in missed]
+    assert reasons[0][1:] == reasons[1][1:] == ("op", 1)
+    assert reasons[2:] == [("aten.mul.Tensor", "lost", 3)]
+
+
 def test_a_plan_in_json_is_read_without_torch(plan_file, monkeypatch):
     monkeypatch.setattr("etdev.cli.progress.import_torch", lambda *_: pytest.fail("loads torch"))
     succeeds(f"explain {plan_file}")
@@ -140,7 +156,8 @@ def test_a_file_that_is_not_a_plan_is_named_with_its_key(plan_file, here):
     (here / plan_file).write_text(json.dumps(data))
     assert fails(f"explain {plan_file}") == (
         "plan.json: is not a plan: methods[0].partitions[1].device unknown type 'gpu', valid are "
-        "cpu and cuda:0 to cuda:127; write it with etdev plan --json"
+        "cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0; "
+        "write it with etdev plan --json"
     )
 
 

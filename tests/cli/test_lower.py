@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from shell import MLP, fails, invoke, succeeds
+from shell import MLP, cells, fails, invoke, succeeds
 
 from etdev.pte.read import read
 from etdev.runtime.child import Child
@@ -37,10 +37,12 @@ def sealed(here) -> Iterator[Path]:
 def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
     path, done = lowered
     assert done.exit_code == 0
-    assert done.stdout.splitlines() == [
-        f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
-        f"{path}: partitions: compiled 2",
+    assert [line.partition("normalization.py:")[0] for line in cells(done.stdout)] == [
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
+        f"{path}: method forward: 2 delegates, 4 nodes: cpu 3 (75%), portable 1 (25%)",
+        f"{path}: partitions: 2 compiled",
+        "on portable kernels nodes why where",
+        "aten.native_layer_norm.default 1 cpu: XNNPACK has no native_layer_norm.default ",
         f"{path}: verified over 3 calls within 0.0001 of the largest value, also at inf, nan",
     ]
     (method,) = read(path).methods
@@ -52,7 +54,13 @@ def test_lower_says_stages_and_their_times_on_stderr(lowered):
     # On a busy machine a plugin may take longer than the command is silent.
     words = [word for word in words if word != "waiting"]
     stages = ["export", "edge", "plan", "compile", "emit", "write", "audit", "verify"]
-    assert words == ["load", "model", *stages, "stage", *stages, "total"]
+    stages = ["load", "model", *stages]
+    assert words == [*stages, "stage", *stages, "total", "next:"]
+    seconds = [float(line.split()[1]) for line in lowered[1].stderr.splitlines()[-12:-1]]
+    assert seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.06)
+    # Loading what is loaded here already takes no time, a model does.
+    assert seconds[-1] > 0.1
+    assert lowered[1].stderr.splitlines()[-1] == f"next: etdev run {lowered[0]} --profile"
 
 
 def test_lower_writes_what_agrees_with_pytorch(here):

@@ -22,7 +22,7 @@ def test_an_unknown_plugin_is_refused():
         (f"lower {MLP} -o net.pte --plugin cpu --device trt=cuda", "trt: is pinned to a device "),
         (f"run net.pte --check {MLP} --bisect --plugin cpuu", "cpuu: not installed; did you "),
         ("plan gone.py:net", "gone.py:net: there is no file 'gone.py'; "),
-        ("plan net.py", "net.py: does not name a model; "),
+        ("plan net.py", "net.py: there is no file 'net.py'; "),
     ],
 )
 def test_names_are_checked_before_torch_is_loaded(words, message, monkeypatch):
@@ -50,12 +50,14 @@ def test_pinned_devices_and_nodes_show_in_the_plan():
     ("device", "message"),
     [
         (
-            "cpu=quantum",
-            "devices['cpu']: unknown type 'quantum'; valid are cpu and cuda:0 to cuda:127",
+            "cpu=gpu",
+            "devices['cpu']: unknown type 'gpu'; "
+            "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
         ),
         (
             "cpu=cuda:x",
-            "devices['cpu']: cannot read 'cuda:x'; valid are cpu and cuda:0 to cuda:127",
+            "devices['cpu']: cannot read 'cuda:x'; "
+            "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
         ),
         ("trt=cuda:1", "trt: is pinned to a device but not asked; the plugins are cpu, portable"),
     ],
@@ -94,9 +96,9 @@ def test_what_can_not_be_read_is_wrong_usage(option, message):
             "mine.toml, line 2: strict is 3; it must be true or false",
         ),
         (
-            "[plugins.cpu]\ndevice = 'tpu'\n",
-            "mine.toml, line 2: plugins.cpu.device unknown type 'tpu'; "
-            "valid are cpu and cuda:0 to cuda:127",
+            "[plugins.cpu]\ndevice = 'cud:1'\n",
+            "mine.toml, line 2: plugins.cpu.device unknown type 'cud'; "
+            "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
         ),
     ],
 )

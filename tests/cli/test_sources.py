@@ -75,13 +75,13 @@ def test_a_missing_pt2_is_named():
         ("bare", "returned a module without example inputs; return (module, example inputs)"),
         (
             "limit",
-            "there is no function 'limit'; it has Two, badly_shaped, bare, empty, exits, methods, "
-            "nothing, number",
+            "there is no function 'limit'; it has raises, raises_inside_torch, exits, number, "
+            "nothing, several, bare, empty",
         ),
         (
             "gone",
-            "there is no function 'gone'; it has Two, badly_shaped, bare, empty, exits, methods, "
-            "nothing, number",
+            "there is no function 'gone'; it has raises, raises_inside_torch, exits, number, "
+            "nothing, several, bare, empty",
         ),
     ],
 )

@@ -130,7 +130,7 @@ def lowered_with(plugin, fails=True):
 def test_a_context_cant_hide_that_a_partition_failed():
     error = lowered_with(prepared_by(hides=True))
     assert isinstance(error, CompileError)
-    assert "forward/accelerator_1 (1 nodes from aten_mul_tensor): RuntimeError: out" in str(error)
+    assert "forward/accelerator_1 (1 node from aten_mul_tensor): RuntimeError: out" in str(error)
 
 
 def fail():

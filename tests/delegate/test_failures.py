@@ -42,7 +42,7 @@ def test_an_error_names_the_partition_and_its_module_and_keeps_the_cause(moody):
     with pytest.raises(CompileError) as caught:
         Lowerer([moody(fails=MUL), "cpu"]).lower(Net(), (X,))
     assert str(caught.value) == (
-        "moody: MoodyBackend failed on forward/moody_1 (1 nodes from aten_mul_tensor) of triple: "
+        "moody: MoodyBackend failed on forward/moody_1 (1 node from aten_mul_tensor) of triple: "
         'ValueError: not in the mood; leave the plugin out, set on_failure = "fallback", or see '
         "the cause chained below"
     )

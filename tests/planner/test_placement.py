@@ -75,5 +75,6 @@ def test_pins_are_given_per_plugin_or_per_method(given, device):
 @pytest.mark.parametrize("pinned", ["gpu", {"forward": "gpu"}])
 def test_a_bad_pin_is_named_with_its_plugin(pinned):
     assert refused(Says(), DeviceError, devices={"trt": pinned}) == (
-        "devices['trt']: unknown type 'gpu'; valid are cpu and cuda:0 to cuda:127"
+        "devices['trt']: unknown type 'gpu'; "
+        "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"
     )

@@ -479,7 +479,7 @@ def test_a_device_given_to_adapt_wins_over_its_compile_specs(device):
     ("values", "text"),
     [
         ([b"gpu:0"], "toy: Tagger's tag 'all' has a bad compile spec: unknown type 'gpu'; "
-         "valid are cpu and cuda:0 to cuda:127"),
+         "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"),
         ([b"cuda:0", b"cuda:1"], "toy: Tagger's tag 'all' has a bad compile spec: "
          "has 2 target_device specs; leave one"),
     ],

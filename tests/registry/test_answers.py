@@ -135,12 +135,24 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ("keep_whole", [], "keep_whole returned []; return KeepWhole"),
         ("decompose", 1, "decompose returned 1; return a function, or None"),
         ("claim_nodes", "mul", "claim_nodes returned 'mul'; return a Claim or several"),
-        ("claim_nodes", [1], "claim_nodes returned 1; return a Claim or several"),
+        ("claim_nodes", [1], "claim_nodes returned [1]; return a Claim or several"),
         (
             "claim_nodes",
             Claim("B", [Group(["mul"])]),
             "claims 'mul', which is not a computing node of method 'forward'; name nodes of the "
             "program that claim_nodes was given, no inputs or outputs",
+        ),
+        (
+            "claim_nodes",
+            Claim("B", [Group(["p_scale"])]),
+            "claims the group p_scale of method 'forward', which has constants and no node; "
+            "name a node that reads them in the same group",
+        ),
+        (
+            "claim_nodes",
+            ("B", [Group(["aten_mul_tensor"])]),
+            "claim_nodes returned ('B', [Group(nodes=('aten_mul_tensor',), why='')]); "
+            "return a Claim or several",
         ),
         (
             "claim_nodes",
@@ -206,7 +218,7 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ("compile_context", 1, "compile_context returned 1; return a context manager"),
         ("payload_device", "cpu", "payload_device returned 'cpu'; return a Device, or None"),
         ("payload_data", "key", "payload_data returned 'key'; return a list of keys"),
-        ("payload_data", [b"key"], "payload_data returned b'key'; return a list of keys"),
+        ("payload_data", [b"key"], "payload_data returned [b'key']; return a list of keys"),
         ("runner_for", 1, "runner_for returned 1; return the name of a runner, or None"),
         (
             "rounds_to",

@@ -156,12 +156,13 @@ def test_strict_is_read():
         ("budget = 3", ", line 1: budget is 3; it must be a table"),
         ('[plugins.trt]\ndevice = "gpu"',
          ", line 2: plugins.trt.device unknown type 'gpu'; "
-         "valid are cpu and cuda:0 to cuda:127"),
+         "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"),
         ("[plugins.trt]\n# pinned\ndevice = 3",
-         ", line 3: plugins.trt.device cannot read 3; valid are cpu and cuda:0 to cuda:127"),
+         ", line 3: plugins.trt.device cannot read 3; "
+         "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"),
         ('[plugins.trt.device]\nforward = "cuda:128"',
          ", line 1: plugins.trt.device index 128 of cuda is out of range; "
-         "valid are cpu and cuda:0 to cuda:127"),
+         "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_file_line_and_key(text, message):
@@ -187,7 +188,8 @@ def test_all_mistakes_are_named_in_the_order_of_the_file():
         "  line 4: pin[0].plugin is 3; it must be text",
         "  line 6: plugins.cpu.optional is 'yes'; it must be true or false",
         "  line 7: plugins.cpu.min_nodes is '0'; it must be a whole number",
-        "  line 8: plugins.cpu.device unknown type 'gpu'; valid are cpu and cuda:0 to cuda:127",
+        "  line 8: plugins.cpu.device unknown type 'gpu'; "
+        "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
     ]
 
 
@@ -244,3 +246,64 @@ def test_the_shipped_file_lists_the_known_plugins_and_asks_others_first():
     assert shipped.names == ("trt", "cuda", "openvino", "cpu")
     assert all(entry.optional for entry in shipped.entries)
     assert (shipped.unlisted, shipped.trusted, shipped.strict) == ("first", None, False)
+
+
+PROJECT = """
+[project]
+name = "mine"
+
+[tool.etdev]
+strict = true
+
+[tool.etdev.plugins.cpu]
+optional = true
+min_nodes = 3
+
+[[tool.etdev.pin]]
+op = "aten.add.*"
+plugin = "cpu"
+"""
+
+
+def test_a_pyproject_may_hold_the_registry(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[project]\nname = 'mine'\n")
+    assert registry.find() == registry.default_path()
+    project.write_text(PROJECT)
+    table = registry.load()
+    assert (table.path, table.strict, table.names) == (Path("pyproject.toml"), True, ("cpu",))
+    assert (table.entry("cpu").limits.min_nodes, len(table.pins)) == (3, 1)
+    assert table.place("plugins", "cpu", "min_nodes") == "pyproject.toml, line 10"
+    assert table.place("cache") == ""
+    (tmp_path / "registry.toml").write_text("[plugins.trt]\n")
+    assert registry.load().names == ("trt",)
+    assert registry.load("pyproject.toml").names == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PROJECT.replace("strict", "strct"),
+         ", line 6: strct is an unknown key; did you mean strict?"),
+        (PROJECT.replace("min_nodes = 3", "min_nodes = 0"),
+         ", line 8: plugins.cpu 'min_nodes' must be >= 1: 0"),
+        (PROJECT.replace('"cpu"', "3"), ", line 14: pin[0].plugin is 3; it must be text"),
+        ("[tool.etdev]\nstrict = tru",
+         ": is not valid TOML: Invalid value (at line 2, column 10); correct that line"),
+        ("[tool]\netdev = 3\n",
+         ": has no table [tool.etdev]; add it, or give the path of a registry.toml"),
+    ],
+)  # fmt: skip
+def test_the_registry_in_a_pyproject_is_checked_as_any(tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text(text)
+    with pytest.raises(RegistryError) as caught:
+        registry.load()
+    assert str(caught.value).startswith("pyproject.toml" + message)
+
+
+def test_a_pyproject_without_the_table_is_no_registry(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("tool = 3")
+    with pytest.raises(RegistryError, match=r"has no table \[tool.etdev\]; add it"):
+        registry.load(tmp_path / "pyproject.toml")

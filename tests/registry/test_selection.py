@@ -603,7 +603,105 @@ def test_a_plugin_for_other_hooks_is_left_out_alone(install, api, newer):
     assert broken.problem == text.partition(": ")[2]
 
 
-@pytest.mark.parametrize("api", ["'1'", "None", "True", "1.0"])
+@pytest.mark.parametrize(("api", "runs"), [("(1, 2)", True), ("(0, 1)", True), ("(2, 3)", False)])
+def test_a_plugin_may_be_for_several_versions_of_the_hooks(install, api, runs):
+    install("a", f"{GOOD}\n    etdev_api = {api}\n")
+    if runs:
+        assert names(listed("a")) == ["a"]
+    else:
+        assert refusal(listed("a")) == (
+            "a (etdev-a 1.0): was written for version 2 to 3 of the hooks, and this etdev has 1; "
+            "install a newer etdev"
+        )
+
+
+def test_a_deprecated_argument_of_a_hook_warns_with_the_plugins_name(install, monkeypatch):
+    """No hook has one now: the page of hooks marks it so, and pluggy notices."""
+
+    class Page:
+        @hookspecs.pluggy.HookspecMarker("etdev")(
+            warn_on_impl_args={"partitions": DeprecationWarning("it goes with hooks 2; use owners")}
+        )
+        def claim_nodes(self, program, taken, partitions, config, owners):
+            """Stands in for a page on which an argument is replaced."""
+
+    monkeypatch.setattr(plugin.hookspecs, "claim_nodes", Page().claim_nodes)
+    install("old", GOOD.replace("program)", "program, partitions)"))
+    install("new", GOOD)
+    with pytest.warns(EtdevWarning) as caught:
+        assert names(listed("old", "new")) == ["old", "new"]
+    texts = [str(each.message) for each in caught]
+    assert texts == ["old (etdev-old 1.0): it goes with hooks 2; use owners"]
+
+
+MANIFEST = """
+etdev_api = [1]
+backends = ["NpuBackend"]
+devices = ["npu"]
+hooks = ["claim_nodes", "probe"]
+runtime = "libnpu"
+requires = ["vendorcc>=3", "etdev-npu>=1000"]
+"""
+
+
+@pytest.fixture
+def with_manifest(install, tmp_path):
+    """Installs a plugin in a package that has a manifest, and can't be imported."""
+
+    def put(text):
+        install("npu", "", target=".plugin:Plugin")
+        (tmp_path / "etdev_npu.py").unlink()
+        (tmp_path / "etdev_npu").mkdir()
+        (tmp_path / "etdev_npu" / "__init__.py").write_text("import vendorcc_of_nobody\n")
+        (tmp_path / "etdev_npu" / "etdev-plugin.toml").write_text(text)
+        importlib.invalidate_caches()
+
+    return put
+
+
+def test_a_plugin_that_can_not_be_imported_is_explained_by_its_manifest(with_manifest):
+    with_manifest(MANIFEST)
+    (broken,) = found(Registry(unlisted="first"))
+    assert (broken.name, broken.distribution, broken.plugin) == ("npu", "etdev-npu", None)
+    assert broken.manifest.backends == ("NpuBackend",)
+    assert broken.problem == (
+        "import failed with ModuleNotFoundError: No module named 'vendorcc_of_nobody'; "
+        "it needs vendorcc>=3, which is not installed; "
+        "it needs etdev-npu>=1000, and 1.0 is installed; "
+        "reinstall or uninstall it"
+    )
+
+
+def test_a_plugin_for_other_hooks_is_not_even_imported(with_manifest):
+    with_manifest(MANIFEST.replace("[1]", "[2, 3]"))
+    assert refusal(listed("npu")) == (
+        "npu (etdev-npu 1.0): was written for version 2 to 3 of the hooks, and this etdev has 1; "
+        "install a newer etdev"
+    )
+    assert "etdev_npu" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ('runtime = "libnpu"', "runtme = 1", ", line 6: runtme is an unknown key; did you mean"),
+        (
+            '"vendorcc>=3"',
+            '"vendorcc=>3"',
+            ", line 7: requires[0] is 'vendorcc=>3'; write it as pip",
+        ),
+        ("etdev_api = [1]", "etdev_api = 1", ", line 2: etdev_api is 1; it must be a list"),
+        ("etdev_api = [1]", "etdev_api = ", ": is not valid TOML: "),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_named_with_its_line(with_manifest, before, after, what):
+    with_manifest(MANIFEST.replace(before, after))
+    (broken,) = found(Registry(unlisted="first"))
+    assert broken.problem
+    assert f"etdev-plugin.toml{what}" in refusal(listed("npu"))
+
+
+@pytest.mark.parametrize("api", ["'1'", "None", "True", "1.0", "(1, 2, 3)", "()", "(True,)"])
 def test_a_version_of_the_hooks_is_a_number(install, api):
     install("a", f"{GOOD}\n    etdev_api = {api}\n")
     assert (

@@ -1,5 +1,6 @@
 """The watchdog: a call that takes long is named meanwhile, and refused if it took too long."""
 
+import re
 import sys
 import threading
 import time
@@ -15,13 +16,13 @@ from shell import process
 from toys.accelerator import Accelerator
 
 from etdev import KeepWhole, Limits, Lowerer, hookimpl
-from etdev.errors import CompileError, EtdevError, PluginError
+from etdev.errors import CompileError, EtdevError, EtdevWarning, PluginError
 from etdev.registry import PluginEntry, Registry, answers, parse, watchdog
 from etdev.registry.discovery import load_plugin
 from etdev.registry.extensions import Offer
 from etdev.registry.selection import from_object
 
-CURE = "give it more time in the plugin's limits, or leave the plugin out"
+CURE = "raise hook_timeout_s in the plugin's limits, or leave the plugin out"
 
 
 def slow():
@@ -53,6 +54,25 @@ def test_a_slow_hook_is_named_while_it_runs_and_refused_when_it_returns(monkeypa
     assert not [t for t in threading.enumerate() if t.name == "etdev-watchdog"]
 
 
+@pytest.mark.parametrize("where", ["hook", "compile"])
+def test_what_seems_to_hang_is_named_with_the_setting_that_would_refuse_it(monkeypatch, where):
+    class Slow(Accelerator):
+        @hookimpl
+        def annotate(self):
+            if where == "hook":
+                time.sleep(0.8)
+
+    monkeypatch.setitem(watchdog.HANGS_S, f"{where}_timeout_s", 0.3)
+    backend = "SlowBackend" if where == "compile" else "FakeAccelerator"
+    call = "annotate for method 'forward'" if where == "hook" else "SlowBackend on forward/npu_0"
+    with pytest.warns(EtdevWarning) as caught:
+        Lowerer([Slow("npu", backend=backend)]).lower(AddMul(), PAIR)
+    cure = f"{where}_timeout_s in the plugin's limits would refuse it"
+    texts = [str(each.message) for each in caught]
+    # Nothing is ended.
+    assert re.fullmatch(rf"npu: {call} has not returned for [01] s; {cure}", texts[0])
+
+
 def test_an_error_counts_and_not_how_long_it_took_to_come():
     def claim_nodes(self):
         slow()
@@ -74,7 +94,8 @@ def test_a_slow_compiler_is_refused_when_it_returns():
     plugin = Accelerator("npu", backend="SlowBackend")
     with pytest.raises(CompileError) as caught:
         Lowerer([plugin], limits={"npu": Limits(compile_timeout_s=0.3)}).lower(AddMul(), PAIR)
-    assert str(caught.value) == f"npu: SlowBackend on forward/npu_0 took more than 0.3 s; {CURE}"
+    cure = CURE.replace("hook", "compile")
+    assert str(caught.value) == f"npu: SlowBackend on forward/npu_0 took more than 0.3 s; {cure}"
 
 
 def test_what_takes_a_compiler_too_long_is_left_to_the_next_plugin():

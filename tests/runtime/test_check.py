@@ -192,7 +192,8 @@ def test_native_code_is_not_loaded_and_so_does_not_pass_here(tmp_path, monkeypat
     path = lowerer.lower(Add(), X).save(tmp_path / "native.pte")
     nothing = "etdev.runtime.runners.PythonRunner.missing", lambda *_: ([], [])
     monkeypatch.setattr(*nothing)
-    monkeypatch.setattr("etdev.runtime.check.refusal", lambda *_: pytest.fail("it was loaded"))
+    loading = "etdev.runtime.runners.PythonRunner.load"
+    monkeypatch.setattr(loading, lambda *_: pytest.fail("it was loaded"))
     why = "loading it would run native code of the file"
     assert check(path, [CPU], plugins=lowerer.plugins) == []
     assert unloaded(read(path), here=False) == {"forward": why}

@@ -34,7 +34,7 @@ def node(name):
         (lambda: Claim("B", ["add"]), "'groups' must be <class .*Group'> \\(got 'add'"),
         (lambda: Claim("B", [], [Group(["add"])]), "'refusals' must be <class .*Refusal'>"),
         (lambda: Claim("B", [], device_types="cuda"), "'cuda' is not a sequence"),
-        (lambda: Claim("B", [], device_types=["npu"]), "'device_types' must be in"),
+        (lambda: Claim("B", [], device_types=["gpu"]), "unknown type 'gpu'"),
         (lambda: Claim("B", [], merge=1), "'merge' must be <class 'bool'> \\(got 1"),
         (lambda: Claim("B", [], last_resort=True), "is a last resort for B"),
         (lambda: Claim("B", [], compile_specs={"fast": 3}), "'value' must be <class 'bytes'>"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from etdev.errors import DeviceError
 from etdev.schema.device import CPU, DEVICE_TYPES, MAX_INDEX, Device, Probe
 
-VALID = "; valid are cpu and cuda:0 to cuda:127"
+VALID = "; valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"
 devices = st.just(CPU) | st.builds(Device, st.just("cuda"), st.integers(0, MAX_INDEX))
 
 
@@ -19,6 +19,8 @@ devices = st.just(CPU) | st.builds(Device, st.just("cuda"), st.integers(0, MAX_I
         ("cuda", Device("cuda", 0), "cuda:0"),
         ("cuda:0", Device("cuda", 0), "cuda:0"),
         ("cuda:127", Device("cuda", 127), "cuda:127"),
+        ("npu", Device("npu", 0), "npu:0"),
+        ("npu:1", Device("npu", 1), "npu:1"),
     ],
 )
 def test_a_device_is_read_and_printed_as_torch_writes_it(text, device, printed):
@@ -65,7 +67,8 @@ def test_what_is_no_device_is_refused_with_the_value(value, what):
         (("cuda", "1"), "index '1' of cuda is out of range"),
         (("cuda", None), "index None of cuda is out of range"),
         (("cpu", 1), "cpu:1 does not exist, there is one CPU"),
-        (("mps",), "unknown type 'mps'"),
+        (("cud",), "unknown type 'cud'"),
+        (("Npu",), "unknown type 'Npu'"),
         ((["cuda"],), "unknown type ['cuda']"),
     ],
 )
@@ -101,6 +104,13 @@ def test_the_types_are_those_that_executorch_can_write():
     from executorch.exir.schema import DeviceType
 
     assert sorted(DEVICE_TYPES) == sorted(member.name.lower() for member in DeviceType)
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"), [("cpu", "cpu"), ("cuda:1", "cuda:1"), ("npu:1", "cpu"), ("tpu", "cpu")]
+)
+def test_a_kind_that_executorch_does_not_know_has_its_tensors_on_the_host(text, memory):
+    assert Device.parse(text).memory == Device.parse(memory)
 
 
 def test_a_probe_takes_devices_or_their_text():

@@ -9,41 +9,42 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
-# Issue 33 adds state that methods share to most.
+# Issue 33 adds state that methods share to most, issue 34 the ending of `lower`, plugins that can't
+# compile here, slips, manifests, devices of plugins' own kinds, settings named when a call hangs.
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, refuses a plugin that can't compile here.
-    "(root)": (1_341, 1_300),
+    "(root)": (1_363, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
-    "cli": (2_018, 1_900),
-    "delegate": (2_900, 2_900),
+    "cli": (2_156, 1_900),
+    "delegate": (2_902, 2_900),
     "edge": (1_481, 1_400),
     "graph": (1_800, 1_800),
-    "lowering": (920, 900),
+    "lowering": (967, 900),
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
-    "planner": (1_426, 1_400),
+    "planner": (1_434, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
-    "pte": (1_741, 1_500),
+    "pte": (1_751, 1_500),
     "quirks": (2_428, 2_300),
-    "registry": (1_919, 1_900),
+    "registry": (2_084, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_448, 1_900),
+    "runtime": (2_483, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_369, 2_300),
-    "testing": (1_500, 1_500),
+    "schema": (2_432, 2_300),
+    "testing": (1_503, 1_500),
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (24_850, 24_000)
+HOST = (25_120, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
     "etdev-cpp": (960, 1_000),
     "etdev-tune": (3_180, 3_200),
     "etdev-page": (950, 700),
-    "etdev-cpu": (1_612, 1_600),
+    "etdev-cpu": (1_614, 1_600),
 }
 # Scripts, styles and HTML.
 PAGE = (1_050, 700)

@@ -73,6 +73,27 @@ def test_torch_is_not_imported_by(code, tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    "words", ["inspect net.pte", "explain net.pte", "explain plan.json", "diff net.pte plan.json",
+              "diff net.pte other.pte", "check net.pte --target cuda:3", "inspect gone.pte",
+              "run gone.pte", "lower net.py -o net.pte", "lower gone.py:model -o net.pte"],
+)  # fmt: skip
+def test_a_command_that_needs_no_torch_does_not_import_it(words, mlp_lowered, tmp_path):
+    mlp_lowered.save(tmp_path / "net.pte", with_ledger=True)
+    mlp_lowered.save(tmp_path / "other.pte")
+    (tmp_path / "plan.json").write_text(mlp_lowered.plan.to_json())
+    (tmp_path / "net.py").write_text("import torch\n\n\ndef model():\n    return None\n")
+    code = (
+        "import sys\nfrom etdev.cli.main import main\ntry: main(sys.argv[1:])\n"
+        "except SystemExit as done: print(done.code, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, *words.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    failing = any(word in words for word in ("gone", "other", "net.py"))
+    assert done.stdout.splitlines()[-1] == f"{1 if failing else 0} False", done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_partitioner_is_the_function_whoever_imports_its_file():
     code = "import etdev, etdev.partitioner; print(etdev.partitioner.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -263,7 +263,7 @@ def test_a_backend_that_fails_is_named_with_its_partition():
         # XNNPACK has no embedding.
         Lowerer([Takes("greedy", ("embedding.default",))]).lower(*nets.bert(1))
     assert caught.value.who == "greedy"
-    assert "XnnpackBackend failed on forward/greedy_0 (1 nodes from aten_embedding_default)" in str(
+    assert "XnnpackBackend failed on forward/greedy_0 (1 node from aten_embedding_default)" in str(
         caught.value
     )
     assert caught.value.__cause__ is not None

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ import pytest
 import etdev.graph
 import etdev.quirks
 from etdev import hookspecs
+from etdev.registry import Registry
+from etdev.registry.discovery import load_plugin
+from etdev.registry.extensions import Offer
+from etdev.registry.manifest import manifest_in
+from etdev.registry.registry import tomllib
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
@@ -47,7 +53,25 @@ def test_the_plugins_share_their_file_names(name):
     assert trees(name).keys() == EVERY | MORE[name]
     others = {path.name for path in PACKAGES[name].iterdir() if path.suffix != ".py"}
     # `testing` has the fakes of a vendor, for tests of whoever composes with it.
-    assert others - {"__pycache__", "testing"} == {"py.typed"}
+    assert others - {"__pycache__", "testing"} == {"py.typed", "etdev-plugin.toml"}
+
+
+@each_package
+def test_a_manifest_says_what_the_plugin_has(name):
+    """The manifest is read without importing the plugin, so nothing else holds the two together."""
+    code = (PACKAGES[name] / "payload.py").read_text("utf-8")
+    project = tomllib.loads((PACKAGES[name].parent / "pyproject.toml").read_text("utf-8"))
+    (entry,) = project["project"]["entry-points"]["etdev"].items()
+    offer = Offer(EntryPoint(*entry, "etdev"), f"etdev-{entry[0]}")
+    manifest, plugin = manifest_in(offer.entry.module), load_plugin(offer, Registry())
+    assert manifest.hooks == plugin.hooks
+    assert manifest.etdev_api == (plugin.implementation.etdev_api,)
+    assert f'BACKEND_ID = "{manifest.backends[0]}"' in code
+    known = [need for need in project["project"]["dependencies"] if "executorch" in need]
+    assert manifest.requires[:1] == tuple(known)
+    source = (PACKAGES[name] / "plugin.py").read_text("utf-8")
+    # A claim without device types is for the CPU.
+    assert (f'device_types=("{manifest.devices[0]}",)' in source) == (manifest.devices != ("cpu",))
 
 
 def host_imports(tree):

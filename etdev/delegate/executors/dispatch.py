@@ -199,7 +199,8 @@ class Dispatcher:
         limits = [patience_s(task) for _, (task, _) in sent]
         limit = None if None in limits else max(known for known in limits if known is not None)
         first = sent[0][1][0].call
-        with waiting_for(first.plugin.name, f"{first.what} in {self._worker}"):
+        what = f"{first.what} in {self._worker}"
+        with waiting_for(first.plugin.name, what, setting="compile_timeout_s"):
             done, _ = wait(self._sent, limit, FIRST_COMPLETED)
         if not done and limit is not None:
             self._sent.clear()
@@ -233,7 +234,8 @@ class Dispatcher:
             # Its imports don't count.
             self.executor.submit(int).result()
             start = time.monotonic()
-            with waiting_for(call.plugin.name, f"{call.what} in the second process"):
+            what = f"{call.what} in the second process"
+            with waiting_for(call.plugin.name, what, setting="compile_timeout_s"):
                 return self._submit(request).result(limit)
         except NoAnswerError:
             what = f"two workers froze, no answer in {limit:g} s from {_OWN}"

@@ -13,6 +13,7 @@ from etdev.schema.documents import EXPLANATION
 from etdev.schema.ledger import Entry, Ledger, Verdict
 from etdev.schema.pins import matches
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.reasons import RESERVED
 from etdev.schema.structuring import CONVERTER
 
 
@@ -82,7 +83,8 @@ class Explanation:
     def missed(self) -> tuple[Missed, ...]:
         """The matching nodes on portable kernels, or those that the query's plugin doesn't own.
 
-        They are grouped by method, op, owner and reasons, most nodes first.
+        They are grouped by method, op, owner and reasons, most nodes first; a plugin's own refusals
+        come before those that the host made.
         """
         plugin = self.query.plugin
         groups: dict[Any, list[Entry]] = {}
@@ -98,7 +100,11 @@ class Explanation:
             modules = dict.fromkeys(entry.module for entry in entries if entry.module)
             lines = dict.fromkeys(entry.line for entry in entries if entry.line)
             missed.append(Missed(method, op, reasons, nodes, tuple(modules), tuple(lines), owner))
-        return tuple(sorted(missed, key=lambda item: -len(item.nodes)))
+        return tuple(sorted(missed, key=lambda item: (self._is_lost(item), -len(item.nodes))))
+
+    def _is_lost(self, missed: Missed) -> bool:
+        """Return True if the query's plugin didn't refuse these nodes itself."""
+        return bool(self.query.plugin) and all(v.code in RESERVED for v in missed.reasons)
 
     def _said(self, entry: Entry) -> list[Verdict]:
         """Return the verdicts of plugins that don't own a node, or of the query's plugin."""

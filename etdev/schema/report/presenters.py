@@ -48,11 +48,11 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
     if method.copied_bytes:
         owners.append(("stored again", "-", size(method.copied_bytes)))
     yield Sheet(("owner", "delegates", "nodes"), owners, f"method {method.method}")
-    yield _partitions(method.partitions)
+    yield _partitions(method, method.partitions)
     pinned = [entry for entry in method.ledger if entry.pin]
-    missed = Counter(entry.pin for entry in pinned if not entry.pin_kept)
+    lost = Counter(entry.pin for entry in pinned if not entry.pin_kept)
     pins = [
-        (str(pin), str(count), str(missed[pin] or "-"))
+        (str(pin), str(count), str(lost[pin] or "-"))
         for pin, count in Counter(entry.pin for entry in pinned).items()
     ]
     copies = [
@@ -64,7 +64,7 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
         Sheet(("copy", "from", "to", "size"), copies),
         Sheet(("otherwise than PyTorch",), [(caveat,) for caveat in method.caveats]),
         _simplified([method]),
-        _missed(Explanation(Plan((method,))), every=False),
+        missed(Explanation(Plan((method,)))),
     )
 
 
@@ -83,7 +83,7 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet]:
         for index, (owner, count) in enumerate(counts.items())
     ]
     yield Sheet(("method", "nodes", "owner"), owned)
-    yield from _filled(_missed(explanation, every))
+    yield from _filled(missed(explanation, every))
     if query not in (Query(), Query(plugin=query.plugin)):
         yield from nodes(explanation)
     else:
@@ -122,12 +122,13 @@ def _simplified(methods: Iterable[MethodPlan]) -> Sheet:
     return Sheet(("simplified", "nodes"), [(kind, str(n)) for kind, n in counts.most_common()])
 
 
-def _partitions(partitions: Iterable[Partition]) -> Sheet:
+def _partitions(method: MethodPlan, partitions: Iterable[Partition]) -> Sheet:
     columns = ["partition", "backend", "device", "source", "nodes", "in", "out", "weights"]
-    return Sheet([*columns, "split by"], map(_partition, partitions))
+    sizes = method.ledger.sizes
+    return Sheet([*columns, "split by"], (_partition(p, sizes.get(p.name, 0)) for p in partitions))
 
 
-def _partition(partition: Partition) -> tuple[str, ...]:
+def _partition(partition: Partition, nodes: int) -> tuple[str, ...]:
     note = f": {partition.device_note}" if partition.device_note else ""
     inside = [constant.size_bytes for constant in partition.constants if constant.inside]
     return (
@@ -135,7 +136,7 @@ def _partition(partition: Partition) -> tuple[str, ...]:
         partition.backend_id,
         str(partition.device),
         partition.device_source + note,
-        str(len(partition.nodes)),
+        str(nodes),
         _crossing(partition.inputs),
         _crossing(partition.outputs),
         f"{len(inside)} ({size(sum(inside))})" if inside else "-",
@@ -167,7 +168,8 @@ def _node(method: MethodPlan, entry: Entry) -> Iterator[Sheet]:
             rows.append((f"copy of {copy.tensor.name}", f"{copy.source} to {copy.target}"))
     filled = [row for row in rows if row[1] != "-"]
     yield Sheet((f"{method.method}/{entry.node}", ""), filled)
-    yield from _filled(_partitions(p for p in method.partitions if p.name == entry.partition))
+    own = [partition for partition in method.partitions if partition.name == entry.partition]
+    yield from _filled(_partitions(method, own))
 
 
 def _pin(entry: Entry) -> str:
@@ -182,7 +184,11 @@ def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
         yield (*(("",) * len(about) if index else about), *cells)
 
 
-def _missed(explanation: Explanation, every: bool) -> Sheet:
+def missed(explanation: Explanation, every: bool = False) -> Sheet:
+    """Return the ops that fall back, or that the query's plugin doesn't own, with reason and line.
+
+    With `every`, cells name every line and module.
+    """
     plugin = explanation.query.plugin
     title = f"not {plugin}'s" if plugin else "on portable kernels"
     rows = []

@@ -43,12 +43,12 @@ class Sheet:
         # A cell has a blank on either side.
         widths = [2 + max(map(len, " ".join(cells).split()), default=0) for cells in columns]
         if sum(widths) <= options.max_width:
-            title = self.title or None
+            # As text, since `[abc]` is a glob and not a style, and `:a:` no emoji.
+            title = Text(self.title) if self.title else None
             table = Table(title=title, title_justify="left", header_style="bold", box=None)
             for head in self.columns:
-                table.add_column(head, overflow="fold")
+                table.add_column(Text(head), overflow="fold")
             for row in self.rows:
-                # As text, since `[abc]` is a glob and not a style.
                 table.add_row(*map(Text, row))
             yield table
             return
@@ -81,6 +81,11 @@ class Displayed:
         from etdev.schema.report import presenters
 
         return Group(*(sheet.first() for sheet in presenters.sheets(self)))
+
+
+def counted(number: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun: `1 node`, `2 nodes`."""
+    return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def size(count: int | None) -> str:

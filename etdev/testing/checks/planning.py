@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from etdev.hookspecs import API
 from etdev.registry import answers
+from etdev.registry.manifest import manifest_in
 from etdev.registry.snapshot import Snapshot
 from etdev.schema.reasons import RESERVED, SILENT
 from etdev.testing import global_settings
@@ -28,12 +29,18 @@ _LONGEST = 1_000
 
 
 @contract(
-    "it has etdev's hooks, and says which version of them it was written for",
+    "it has etdev's hooks, says for which version of them it was written, and its manifest agrees",
     "a newer etdev can then leave it out with a warning, instead of calling it wrongly",
 )
 def api(subject: Subject) -> None:
-    said = getattr(subject.plugin.implementation, "etdev_api", None)
+    own = subject.plugin.implementation
+    said = getattr(own, "etdev_api", None)
     assert said is not None, f"it has no etdev_api; write etdev_api = {API} in its class"
+    if manifest := manifest_in(type(own).__module__):
+        versions = said if isinstance(said, tuple) else (said,)
+        listed = manifest.etdev_api, sorted(manifest.hooks)
+        had = versions, list(subject.plugin.hooks)
+        assert listed == had, f"its manifest says {listed} where the class has {had}"
     subject.looked = True
 
 

@@ -180,15 +180,14 @@ def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
 
 
 def _ordered(graph: Graph, groups: Iterable[Sequence[Node]]) -> list[list[Node]]:
-    """Return groups in graph order, each in graph order, empty ones left out.
+    """Return groups in graph order, each in graph order; those without an op are left out.
 
     XNNPACK collects a group in a set, whose order changes from run to run.
     """
     position = {node: index for index, node in enumerate(graph.nodes)}
-    return sorted(
-        (sorted(group, key=position.__getitem__) for group in groups if group),
-        key=lambda group: [position[node] for node in group],
-    )
+    whole = (group for group in groups if any(node.op == "call_function" for node in group))
+    ordered = (sorted(group, key=position.__getitem__) for group in whole)
+    return sorted(ordered, key=lambda group: [position[node] for node in group])
 
 
 def _why(notes: Iterable[Mapping[str, Any]]) -> str:

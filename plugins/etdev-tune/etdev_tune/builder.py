@@ -223,7 +223,7 @@ class Builder:
 def _planned(lowerer: Lowerer, known: Decision) -> Decision:
     """Decide about programs that another lowerer converted for the same plugins."""
     with untouched_random_state(), forgotten_code():
-        plan, decided = lowerer.composition.plan(known.converted, known.whole, known.expander)
+        plan, decided = lowerer.compilation.fit().plan(known.converted, known.whole, known.expander)
     return evolve(known, plan=plan, programs=decided, stages=Stages())
 
 
