@@ -222,8 +222,9 @@ def read_toml(
     except (ValueError, RecursionError) as cause:
         what = f"is not valid TOML: {cause}"
         raise error(str(path), what, "correct that line") from cause
+    table = _table(data, path)
     try:
-        return STRICT.structure(_table(data, path), kind)
+        return STRICT.structure(table, kind)
     except REFUSALS as refusal:
         faults = [(_line_of(text, fault.key, path) or 0, fault) for fault in problems(refusal)]
     if len(faults) == 1:

@@ -24,6 +24,7 @@ from etdev.graph.nodes import op_name
 from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
 from etdev.upstream.edge import unverified
+from etdev.upstream.tracing import settled_heap
 
 LINEAR = ("aten.linear.default", "aten.addmm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")
@@ -93,6 +94,7 @@ def converted(count: int, whole: bool = False) -> EdgeProgramManager:
     return to_edge_transform_and_lower(program, compile_config=EdgeCompileConfig(preserve_ops=kept))
 
 
+@settled_heap()
 def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     """Plan, split, compile and join, as `Lowerer.lower` does after the edge conversion."""
     plugins = [from_object(Null())]

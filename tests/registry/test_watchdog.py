@@ -62,7 +62,7 @@ def test_what_seems_to_hang_is_named_with_the_setting_that_would_refuse_it(monke
             if where == "hook":
                 time.sleep(0.8)
 
-    monkeypatch.setitem(watchdog.HANGS_S, f"{where}_timeout_s", 0.3)
+    monkeypatch.setitem(watchdog.HANGS_S, f"{where}_timeout_s", 0.1)
     backend = "SlowBackend" if where == "compile" else "FakeAccelerator"
     call = "annotate for method 'forward'" if where == "hook" else "SlowBackend on forward/npu_0"
     with pytest.warns(EtdevWarning) as caught:
