@@ -27,7 +27,7 @@ BUDGETS = {
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_751, 1_500),
     "quirks": (2_428, 2_300),
-    "registry": (2_084, 1_900),
+    "registry": (2_085, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
     "runtime": (2_483, 1_900),
     "scaffold": (170, 200),
@@ -37,7 +37,7 @@ BUDGETS = {
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_120, 24_000)
+HOST = (25_340, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
