@@ -247,7 +247,7 @@ def test_a_plugin_that_changes_the_graph_is_caught():
 
 def test_a_wrong_answer_is_named():
     chatty = Answers("chatty", ["aten_add_tensor"])
-    with pytest.raises(ClaimError, match="chatty: claim_nodes returned 'aten_add_tensor'"):
+    with pytest.raises(ClaimError, match=r"chatty: claim_nodes returned \['aten_add_tensor'\]"):
         Lowerer([chatty]).plan(AddMul(), PAIR)
 
 

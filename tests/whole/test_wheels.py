@@ -118,7 +118,8 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     modules = {f"{name}/{path.relative_to(folder)}" for path in folder.rglob("*.py")}
     inside = {entry for entry in wheel(outside, name).namelist() if ".dist-info/" not in entry}
     files, pattern = FILES.get(name, ([], "*.js"))
-    own = {str(path.relative_to(folder)) for path in folder.rglob(pattern)} | {*files, "py.typed"}
+    found = [*folder.rglob(pattern), *folder.glob("etdev-plugin.toml")]
+    own = {str(path.relative_to(folder)) for path in found} | {*files, "py.typed"}
     assert inside == modules | {f"{name}/{file}" for file in own}
 
 

@@ -202,7 +202,7 @@ def test_what_the_runtime_refuses_is_an_error_with_its_reason(mlp_pte, tmp_path)
     with pytest.raises(RunError) as caught:
         run(mlp_pte, [torch.ones(2, 8, dtype=torch.int64)], runner=RUNNER)
     assert "input 0 is int64 2x8" in caught.value.what
-    program = Program(mlp_pte, None, ())
+    program = Program(mlp_pte, None, (), ())
     wrong = RUNNER.call(program, [("forward", [torch.ones(2, 9)])], 0, 60).failure
     assert wrong.startswith("the C++ runtime failed with Error::")
     assert "when it executed forward (" in wrong
@@ -210,10 +210,10 @@ def test_what_the_runtime_refuses_is_an_error_with_its_reason(mlp_pte, tmp_path)
     assert text == "the C++ runtime failed with a str can't be an input"
     broken = tmp_path / "broken.pte"
     broken.write_bytes(mlp_pte.read_bytes()[:200])
-    refused = RUNNER.load(Program(broken, None, ()), "forward").failure
+    refused = RUNNER.load(Program(broken, None, (), ()), "forward").failure
     assert refused.startswith("the C++ runtime failed with Error::")
     assert "when it loaded the program" in refused
-    gone = RUNNER.load(Program(mlp_pte, None, ()), "backward").failure
+    gone = RUNNER.load(Program(mlp_pte, None, (), ()), "backward").failure
     assert gone.startswith("the C++ runtime failed with Error::InvalidArgument when it loaded")
 
 

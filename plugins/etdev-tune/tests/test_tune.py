@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -346,7 +347,7 @@ def test_a_model_with_state_and_a_dynamic_size_is_tuned_here(here, tmp_path, mon
 
 def test_options_that_the_user_set_stay(tuned):
     text = "[plugins.cpu.options]\nper_op = true\n"
-    registry = etdev.registry.registry.parse(text, __file__)
+    registry = etdev.registry.registry.parse(text, Path(__file__))
     assert isinstance(registry, Registry)
     tuning = tuned(Scripted(xnnpack_is_faster), registry=registry)
     assert not any("per_op" in t.name for t in tuning.report.trials)
