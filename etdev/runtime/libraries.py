@@ -69,13 +69,8 @@ class Linked:
         return self.size_bytes - linked(set(names) - {*self.libraries[library]}).size_bytes
 
     def flags(self) -> tuple[str, ...]:
-        """Return the linker's options; the libraries register themselves when they are loaded."""
-        if not self.libraries:
-            return ()
-        folder = next(iter(self.libraries)).path.parent
-        keep = () if sys.platform == "darwin" else ("-Wl,--no-as-needed",)
-        names = (f"-l{library.name}" for library in self.libraries)
-        return (f"-L{folder}", *keep, *names, f"-Wl,-rpath,{folder}")
+        """Return the linker's options for all of them."""
+        return link_flags(self.libraries)
 
 
 @cache
@@ -104,12 +99,26 @@ def linked(names: Iterable[str]) -> Linked:
     return Linked({library: tuple(own) for library, own in found.items()}, tuple(missing))
 
 
+def link_flags(libraries: Collection[Library]) -> tuple[str, ...]:
+    """Return the linker's options for libraries, which register themselves when they are loaded."""
+    if not libraries:
+        return ()
+    folder = next(iter(libraries)).path.parent
+    keep = () if sys.platform == "darwin" else ("-Wl,--no-as-needed",)
+    names = (f"-l{library.name}" for library in libraries)
+    return (f"-L{folder}", *keep, *names, f"-Wl,-rpath,{folder}")
+
+
+def names_in(methods: Iterable[MethodArtifact]) -> set[str]:
+    """Return the kernels and backends of methods."""
+    return {name for m in methods for name in (*m.operators, *(d.backend_id for d in m.delegates))}
+
+
 def check_libraries(methods: Iterable[MethodArtifact], budget: Budget) -> None:
     """Refuse a program that needs more bytes of libraries than a budget allows, or unknown ones."""
     if budget.runtime_bytes is None:
         return
-    names = {name for m in methods for name in (*m.operators, *(d.backend_id for d in m.delegates))}
-    known = linked(names)
+    known = linked(names_in(methods))
     if known.missing or not known.libraries:
         lacking = ", ".join(known.missing) or RUNTIME
         what = f"runtime_bytes can't be checked: no library of this ExecuTorch has {lacking}"

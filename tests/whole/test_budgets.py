@@ -29,7 +29,7 @@ BUDGETS = {
     "quirks": (2_428, 2_300),
     "registry": (2_085, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_483, 1_900),
+    "runtime": (2_492, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_432, 2_300),
@@ -37,11 +37,12 @@ BUDGETS = {
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_340, 24_000)
+HOST = (25_346, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
+# Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
-    "etdev-cpp": (960, 1_000),
+    "etdev-cpp": (1_394, 1_000),
     "etdev-tune": (3_180, 3_200),
     "etdev-page": (950, 700),
     "etdev-cpu": (1_614, 1_600),

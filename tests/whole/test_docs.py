@@ -13,6 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from etdev_cpp.cli import APP
+from etdev_cpp.size import SIZE
 from etdev_tune.report import TUNING
 from examples import documents
 from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
@@ -332,10 +333,10 @@ def test_the_readme_shows_every_command():
 def test_the_page_on_integration_has_the_schema_of_every_document():
     rows = documents.rows(INTEGRATION, "| command | schema | version | its other keys |")
     assert sorted((schema.strip("`"), int(version)) for _, schema, version, _ in rows) == sorted(
-        (document.name, document.version) for document in (*DOCUMENTS_PRINTED, TUNING, APP)
+        (document.name, document.version) for document in (*DOCUMENTS_PRINTED, TUNING, APP, SIZE)
     )
     named = {word.split()[1] for row in rows for word in re.findall(r"`(etdev [^`]+)`", row[0])}
-    assert named == {*COMMANDS, "tune"}
+    assert named == {*COMMANDS, "tune", "size"}
 
 
 def test_the_command_and_the_view_of_the_guide_work(desk):

@@ -11,12 +11,13 @@ from string import Template
 
 import torch
 
-from etdev.errors import EtdevError
+from etdev.errors import EtdevError, RunError
 from etdev.files import unseen, unwritable
 from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
 from etdev.runtime.inputs import prepared, random_inputs
+from etdev.runtime.libraries import linked, names_in
 from etdev.schema.report.sheet import size
 from etdev_cpp.frames import raw
 from etdev_cpp.interface import Interface
@@ -64,8 +65,11 @@ def write(program: Path, folder: Path | None = None, data: Path | None = None) -
 def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, str]:
     """Return the text of each file of a project, by its name."""
     program, interface = Path(artifact.path), Interface(artifact)
-    needed = wheel.needed(artifact)
-    names = [file.name.removeprefix("lib").partition(".")[0] for file in needed]
+    needed = linked(names_in(artifact.methods))
+    if needed.missing:
+        what = f"no library of ExecuTorch's wheel has {', '.join(needed.missing)}"
+        raise RunError(artifact.path, what, "link the libraries of their vendors yourself")
+    names = [library.name for library in needed.libraries]
     copied = [program.name, *([data.name] if data else [])]
     paths = ("kProgram", "kData")[: len(copied)]
     values = {
@@ -90,7 +94,7 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
         "choices": interface.choices(),
         "paths": ", ".join(f"(binary / Model::{path}).string()" for path in paths),
         "interface": interface.described(),
-        "sizes": _sizes([program, *([data] if data else []), *needed]),
+        "sizes": _sizes([*filter(None, (program, data)), *(lib.path for lib in needed.libraries)]),
     }
     templates = files(__package__) / "templates"
     return {

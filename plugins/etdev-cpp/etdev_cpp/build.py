@@ -107,7 +107,7 @@ def compile_program(
     """
     words = [
         *(*compiler.words, *flags, *wheel.compile_flags(), *map(str, mains)),
-        *("-o", str(program), *wheel.link_flags(wheel.libraries)),
+        *("-o", str(program), *wheel.link_flags()),
     ]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)

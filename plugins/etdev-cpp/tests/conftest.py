@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from etdev_cpp import build
 from etdev_cpp.wheel import Wheel
+from models.matrix import LARGE, SMALL
 
+from etdev import Lowerer
 from etdev.errors import RunError
+
+ORDERS = {"portable": [], "xnnpack": ["cpu"], "openvino": ["openvino", "cpu"]}
+# ExecuTorch can't emit it.
+REFUSED = ("while_loop",)
+QUICK = [("kv_cache", "xnnpack"), ("two_methods", "xnnpack"), ("dynamic_batch", "portable")]
+
+
+def pytest_generate_tests(metafunc):
+    """Run a test that takes a cell on all cells of the matrix; most of them as a suite."""
+    if "cell" in metafunc.fixturenames:
+        cells = [
+            pytest.param((m, order), marks=[] if (m, order) in QUICK else [pytest.mark.suite])
+            for m in (*SMALL, *LARGE)
+            if m not in REFUSED
+            for order in ORDERS
+        ]
+        metafunc.parametrize("cell", cells, indirect=True, ids=lambda cell: "-".join(cell))
+
+
+@pytest.fixture(scope="session")
+def cells(tmp_path_factory):
+    """Return the case and the .pte of a model and an order, lowered once."""
+    folder = tmp_path_factory.mktemp("cells")
+
+    @cache
+    def lowered(model, order):
+        case = {**SMALL, **LARGE}[model]()
+        programs = dict(case.programs)
+        return case, Lowerer(ORDERS[order]).lower(programs).save(folder / f"{model}-{order}.pte")
+
+    return lowered
+
+
+@pytest.fixture
+def cell(request, cells):
+    """The case and the .pte of a cell of the matrix."""
+    if request.param[1] == "openvino":
+        pytest.importorskip("openvino", reason="openvino is not installed")
+    return cells(*request.param)
 
 
 @pytest.fixture(scope="session")

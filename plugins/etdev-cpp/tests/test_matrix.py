@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import pytest
 from etdev_cpp.runner import RUNNER
-from models.matrix import LARGE, SMALL
 from toys.bits import same
 
-from etdev import Lowerer
 from etdev.pte.read import read
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON
 
-pytestmark = pytest.mark.usefixtures("compiles")
-ORDERS = {"portable": [], "xnnpack": ["cpu"], "openvino": ["openvino", "cpu"]}
-# ExecuTorch can't emit it.
-REFUSED = ("while_loop",)
-QUICK = [("kv_cache", "xnnpack"), ("two_methods", "xnnpack"), ("dynamic_batch", "portable")]
-CELLS = [
-    pytest.param(model, order, marks=[] if (model, order) in QUICK else [pytest.mark.suite])
-    for model in (*SMALL, *LARGE)
-    if model not in REFUSED
-    for order in ORDERS
-]
 
-
-@pytest.mark.parametrize(("model", "order"), CELLS)
-def test_python_and_cpp_give_the_same_bytes(model, order, tmp_path):
-    if order == "openvino":
-        pytest.importorskip("openvino", reason="openvino is not installed")
-    case = {**SMALL, **LARGE}[model]()
-    path = Lowerer(ORDERS[order]).lower(dict(case.programs)).save(tmp_path / "cell.pte")
+@pytest.mark.usefixtures("compiles")
+def test_python_and_cpp_give_the_same_bytes(cell):
+    case, path = cell
     methods = {method.name: method for method in read(path).methods}
     # Twice, so that sizes and states change in both directions.
     calls = [(methods[name], list(inputs)) for name, inputs in (*case.calls, *case.calls[::-1])]
