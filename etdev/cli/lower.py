@@ -18,7 +18,7 @@ from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
-from etdev.schema.tensors import loading
+from etdev.schema.tensors import loading, repeats
 
 if TYPE_CHECKING:
     from etdev.lowering.lowered import Lowered
@@ -154,7 +154,8 @@ def _parts(
     missed = presenters.missed(Explanation(lowered.plan))
     if missed.rows:
         yield missed if options.given("every") else missed.first(_TOP, "; --all shows them")
-    yield from (f"{output}: {line}" for line in loading(lowered.plan.state))
+    plan = lowered.plan
+    yield from (f"{output}: {line}" for line in (*loading(plan.state), *repeats(plan.stored_again)))
     checked = tables.verification(verification) if verification else ["not verified: --no-verify"]
     yield from (f"{output}: {line}" for line in checked)
 

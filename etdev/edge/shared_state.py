@@ -18,7 +18,7 @@ from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclas
 
 
 @frozen
-class _Place:
+class Place:
     """The memory of a weight: its storage, and its layout there."""
 
     storage: int
@@ -28,7 +28,7 @@ class _Place:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, value: torch.Tensor) -> _Place:
+    def of(cls, value: torch.Tensor) -> Place:
         start = int(value.storage_offset()) * value.element_size()
         storage = value.untyped_storage().data_ptr()
         return cls(storage, start, tuple(value.shape), tuple(value.stride()), value.dtype)
@@ -105,10 +105,10 @@ def span(value: torch.Tensor) -> tuple[int, int]:
 
 def _held(
     programs: Mapping[str, ExportedProgram],
-) -> tuple[dict[_Place, dict[str, tuple[str, torch.Tensor]]], dict[_Place, dict[str, None]]]:
+) -> tuple[dict[Place, dict[str, tuple[str, torch.Tensor]]], dict[Place, dict[str, None]]]:
     """Return the first weight of each method at each place, and the methods that write there."""
-    held: dict[_Place, dict[str, tuple[str, torch.Tensor]]] = {}
-    writers: dict[_Place, dict[str, None]] = {}
+    held: dict[Place, dict[str, tuple[str, torch.Tensor]]] = {}
+    writers: dict[Place, dict[str, None]] = {}
     for method, program in programs.items():
         names = set(written(program))
         # torch.export makes inputs of all buffers of a module, also for a method without a use.
@@ -116,7 +116,7 @@ def _held(
         for spec, value in weights_of(program):
             if spec.arg.name not in used:
                 continue
-            place, target = _Place.of(value), str(spec.target)
+            place, target = Place.of(value), str(spec.target)
             held.setdefault(place, {}).setdefault(method, (target, value))
             if target in names:
                 writers.setdefault(place, {})[method] = None

@@ -22,6 +22,7 @@ from etdev.errors import (
     shown,
 )
 from etdev.graph.expand import Expander
+from etdev.lowering.storage import stored_again
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
@@ -131,7 +132,7 @@ class Composition:
         self.rules.check_matched(planner.matched)
         self.rules.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        plan = Plan(tuple(plans), asked, tuple(state))
+        plan = Plan(tuple(plans), asked, tuple(state), tuple(stored_again(plans, decided)))
         return plan, decided
 
     def fit(self, tolerant: bool) -> Composition:

@@ -14,7 +14,7 @@ from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed, counted
 from etdev.schema.structuring import CONVERTER
-from etdev.schema.tensors import Copy, SharedState, loading
+from etdev.schema.tensors import Copy, SharedState, StoredAgain, loading, repeats
 
 
 @frozen(repr=False)
@@ -75,11 +75,13 @@ class Plan(Displayed):
         methods: In the order the program lists them.
         plugins: Names and versions of the plugins that were asked, in claim order.
         state: The buffers that several methods share in eager PyTorch.
+        stored_again: The weights that the .pte stores more than once, over all methods.
     """
 
     methods: tuple[MethodPlan, ...]
     plugins: tuple[tuple[str, str], ...] = ()
     state: tuple[SharedState, ...] = ()
+    stored_again: tuple[StoredAgain, ...] = ()
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -89,7 +91,8 @@ class Plan(Displayed):
     @property
     def summary(self) -> str:
         """The plans of all methods in a few words."""
-        return "; ".join([*(method.summary for method in self.methods), *loading(self.state)])
+        methods = (method.summary for method in self.methods)
+        return "; ".join([*methods, *loading(self.state), *repeats(self.stored_again)])
 
     def diff(self, other: Plan) -> Difference:
         """Return what is different in another plan."""
@@ -102,7 +105,10 @@ class Plan(Displayed):
         """Return the plan as plain data."""
         data = CONVERTER.unstructure(self)
         # Most plans have none, and the version of the document stays what it is.
-        return PLAN.stamped(data if self.state else {k: v for k, v in data.items() if k != "state"})
+        for key in ("state", "stored_again"):
+            if not data[key]:
+                del data[key]
+        return PLAN.stamped(data)
 
     def to_json(self, indent: int | None = 2) -> str:
         """Return the plan as JSON text, which `Plan.from_json` reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import field, frozen
@@ -117,6 +118,43 @@ class SharedState:
 
     def __str__(self) -> str:
         return f"{next(iter(self.targets.values()))} ({', '.join(self.targets)})"
+
+
+@frozen
+class StoredAgain:
+    """A weight that the .pte stores more than once.
+
+    Args:
+        targets: Its names in the state dict, by method.
+        holders: The plugin of each delegate, or of each backend's named data, that stores it;
+            `portable` for the program itself.
+        size_bytes: Elements times item size.
+    """
+
+    targets: Mapping[str, tuple[str, ...]]
+    holders: tuple[str, ...] = field(converter=frozen_tuple)
+    size_bytes: int
+
+    @property
+    def again_bytes(self) -> int:
+        """Bytes beyond the first time."""
+        return (len(self.holders) - 1) * self.size_bytes
+
+
+def repeats(weights: Iterable[StoredAgain]) -> Iterator[str]:
+    """Say which weights the .pte stores more than once, with the bytes beyond the first time."""
+    groups: dict[tuple[str, str], list[StoredAgain]] = {}
+    for weight in weights:
+        key = (", ".join(weight.targets), ", ".join(weight.holders))
+        groups.setdefault(key, []).append(weight)
+    for (methods, _), own in groups.items():
+        names = [next(iter(weight.targets.values()))[0] for weight in own]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        counts = Counter(own[0].holders)
+        holders = ", ".join(f"{holder} {count}" for holder, count in counts.items())
+        total = sum(weight.again_bytes for weight in own)
+        told = f"methods {methods}: {', '.join(names[:_NAMED])}{more}"
+        yield f"{told} stored {counts.total()} times ({holders}), {total} bytes again"
 
 
 def loading(states: Iterable[SharedState]) -> Iterator[str]:

@@ -16,11 +16,12 @@ BUDGETS = {
     # Issue 32: a partitioner, too, refuses a plugin that can't compile here.
     "(root)": (1_363, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
-    "cli": (2_156, 1_900),
+    "cli": (2_157, 1_900),
     "delegate": (2_902, 2_900),
     "edge": (1_481, 1_400),
     "graph": (1_800, 1_800),
-    "lowering": (967, 900),
+    # Issue 33: weights that are stored more than once.
+    "lowering": (1_031, 900),
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
     "planner": (1_434, 1_400),
     "portable": (3_200, 3_200),
@@ -32,12 +33,12 @@ BUDGETS = {
     "runtime": (2_492, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_432, 2_300),
+    "schema": (2_479, 2_300),
     "testing": (1_503, 1_500),
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_346, 24_000)
+HOST = (25_458, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

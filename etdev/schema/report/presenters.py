@@ -13,7 +13,7 @@ from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Profile
 from etdev.schema.report.explanation import Explanation, Query
 from etdev.schema.report.sheet import Sheet, size
-from etdev.schema.tensors import Tensor, loading
+from etdev.schema.tensors import Tensor, loading, repeats
 
 # A cell names this many lines or modules, and counts the rest.
 _NAMED = 3
@@ -24,7 +24,10 @@ def sheets(value: Any) -> Iterator[Sheet]:
     if isinstance(value, Plan):
         for each in value.methods:
             yield from _method(each)
-        yield from _filled(Sheet(("state",), [(line,) for line in loading(value.state)]))
+        yield from _filled(
+            Sheet(("state",), [(line,) for line in loading(value.state)]),
+            Sheet(("stored again",), [(line,) for line in repeats(value.stored_again)]),
+        )
     elif isinstance(value, MethodPlan):
         yield from _method(value)
     elif isinstance(value, Difference):
