@@ -30,6 +30,7 @@ from etdev.quirks.table import Table
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.runtime.decision import Decision
+from etdev.runtime.libraries import linked, names_in
 from etdev.schema.limits import Limits
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
@@ -111,6 +112,8 @@ class Build:
         data: Paths of its .ptd files.
         digest: Digest of all files; equal ones are measured once.
         size_bytes: Size of all files.
+        runtime_bytes: Size of the libraries of ExecuTorch that a C++ program needs for it, as far
+            as the installed ExecuTorch has them.
         methods: Inputs and outputs of its methods, by name.
         seconds: Seconds that it took.
     """
@@ -120,9 +123,15 @@ class Build:
     data: tuple[Path, ...]
     digest: str
     size_bytes: int
+    runtime_bytes: int
     methods: Mapping[str, MethodArtifact]
     plan: Plan
     seconds: float
+
+    @property
+    def deployed_bytes(self) -> int:
+        """Size of all files and libraries, which is the objective `size`."""
+        return self.size_bytes + self.runtime_bytes
 
     @property
     def arena_bytes(self) -> int:
@@ -234,13 +243,15 @@ def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: floa
     for file in (path, *data):
         digest.update(file.name.removeprefix(path.stem).encode())
         digest.update(file.read_bytes())
+    methods = {method.name: method for method in read(path).methods}
     return Build(
         candidate=candidate,
         path=path,
         data=data,
         digest=digest.hexdigest(),
         size_bytes=sum(file.stat().st_size for file in (path, *data)),
-        methods={method.name: method for method in read(path).methods},
+        runtime_bytes=linked(names_in(methods.values())).size_bytes,
+        methods=methods,
         plan=lowered.plan,
         seconds=seconds,
     )

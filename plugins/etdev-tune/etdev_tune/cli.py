@@ -19,7 +19,17 @@ from etdev_tune.report import TUNING, Report, Trial
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_COLUMNS = ("candidate", "ms", "vs untuned", "error", "size", "delegates", "portable", "")
+_COLUMNS = (
+    "candidate",
+    "ms",
+    "vs untuned",
+    "error",
+    "size",
+    "libraries",
+    "delegates",
+    "portable",
+    "",
+)
 
 
 def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -46,7 +56,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(["latency", "size", "memory"]), default="latency",
-    show_default=True, help="The cost to reduce.",
+    show_default=True, help="The cost to reduce; size counts ExecuTorch's libraries, too.",
 )  # fmt: skip
 @click.option(
     "--on", "runner", default="local", show_default=True, metavar="RUNNER",
@@ -156,10 +166,11 @@ def _row(trial: Trial, chosen: str) -> tuple[str, ...]:
     marks.append(f"same as {trial.same_as}" if trial.same_as else trial.detail)
     error = "-" if trial.error is None else f"{trial.error:.1e}"
     ratio = f"{trial.against_untuned}x" if trial.against_untuned else "-"
-    built = (size(trial.size_bytes), str(trial.delegates), str(trial.portable_nodes))
+    sizes = (size(trial.size_bytes), size(trial.runtime_bytes))
+    built = (*sizes, str(trial.delegates), str(trial.portable_nodes))
     return (
         *(trial.name, str(trial.latency_ms or "-"), ratio, error),
-        *(built if trial.size_bytes else ("-", "-", "-")),
+        *(built if trial.size_bytes else ("-", "-", "-", "-")),
         ", ".join(filter(None, marks)),
     )
 

@@ -130,7 +130,7 @@ class Contest:
     def cost(self, record: Record) -> float:
         """Return the cost of a record by the objective."""
         if self.objective == "size":
-            return float(record.build.size_bytes)
+            return float(record.build.deployed_bytes)
         if self.objective == "memory":
             return float(record.memory_bytes or record.build.arena_bytes)
         latency = record.latency

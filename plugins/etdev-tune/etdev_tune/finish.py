@@ -143,6 +143,7 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
         delegates=record.build.delegates,
         portable_nodes=record.build.portable_nodes,
         size_bytes=record.build.size_bytes,
+        runtime_bytes=record.build.runtime_bytes,
         rounds=len(record.rounds),
         memory_bytes=record.memory_bytes,
     )

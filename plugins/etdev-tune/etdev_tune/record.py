@@ -55,7 +55,7 @@ class Record:
     def values(self, key: Round, objective: str) -> list[float]:
         """Return the values of a round for an objective: times of calls, or a number of bytes."""
         if objective == SIZE:
-            return [float(self.build.size_bytes)]
+            return [float(self.build.deployed_bytes)]
         methods = self.rounds[key]
         if objective == MEMORY:
             known = [m.memory_bytes for m in methods.values() if m.memory_bytes]

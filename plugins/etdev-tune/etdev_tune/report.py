@@ -11,7 +11,7 @@ from etdev.schema.documents import Document
 from etdev.schema.pins import Pin
 
 # The document that `etdev tune --json` prints is a `Report`.
-TUNING = Document("etdev.tuning", 3, "etdev tune")
+TUNING = Document("etdev.tuning", 4, "etdev tune")
 # A candidate ran within the tolerance, ran outside it, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
@@ -43,6 +43,7 @@ class Trial:
         delegates: Number of delegates.
         portable_nodes: Number of nodes on portable kernels.
         size_bytes: Size of .pte and .ptd.
+        runtime_bytes: Size of the libraries of ExecuTorch that a C++ program needs for it.
         memory_bytes: Highest resident memory of its process.
         error: Largest error, relative to the largest value of the output.
         latency_ms: Median over processes, with its interval.
@@ -61,6 +62,7 @@ class Trial:
     delegates: int = 0
     portable_nodes: int = 0
     size_bytes: int = 0
+    runtime_bytes: int = 0
     memory_bytes: int | None = None
     error: float | None = None
     latency_ms: Estimate | None = None

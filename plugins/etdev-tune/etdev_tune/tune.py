@@ -64,7 +64,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         budget_s: Seconds that it may take. A lowering or process that has begun is finished. The
             untuned plan is always lowered and measured, since it is the fallback.
         tolerance: Largest error, relative to the largest value of an output.
-        objective: `latency`, `size` of the files, or peak `memory`.
+        objective: `latency`, `size` of the files and of the libraries that a C++ program needs for
+            them, or peak `memory`.
         on: A runner, or the name of one: `local`, `ssh:host`, `adb`, a command template.
         policy: Settings of each measurement, or just the number of threads.
         store: Folder of measurements; None for the one that the environment variable
