@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus suites fuzz bench compat clean
+.PHONY: demo test wheels matrix corpus suites fuzz gpu bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -54,6 +54,12 @@ FUZZ := 2000
 fuzz: export ETDEV_FUZZ := $(FUZZ)
 fuzz: $(VENV)/test
 	$(BIN)/pytest -m fuzz
+
+# The tests that need an NVIDIA GPU, with its name and all versions in build/gpu.json; elsewhere they
+# are skipped with the reason.
+gpu: export PYTHONPATH := tests
+gpu: $(VENV)/test
+	$(BIN)/python -m gpu build/gpu.json plugins/etdev-cuda plugins/etdev-trt
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests

@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from pathlib import Path
-
 import pytest
 import torch
 from etdev_tune import builder, measurer
