@@ -5,8 +5,10 @@ torch is imported where a program is at hand, since `etdev check` asks in anothe
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,10 +34,10 @@ def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
     runtime = Runtime.get()
     known = runtime.operator_registry.operator_names
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
-    return (
-        [name for name in backends if not runtime.backend_registry.is_available(name)],
-        [name for name in method.operators if name not in known],
-    )
+    # ExecuTorch writes what its backends log to sys.stderr; it belongs with the output of C++.
+    with redirect_stderr(sys.__stderr__ or sys.stderr):
+        absent = [name for name in backends if not runtime.backend_registry.is_available(name)]
+    return absent, [name for name in method.operators if name not in known]
 
 
 def has_kernel(node: Node) -> bool:
