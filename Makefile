@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus suites fuzz gpu bench compat clean
+.PHONY: demo test wheels matrix corpus suites survey fuzz gpu bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -45,9 +45,15 @@ corpus: $(VENV)/test
 	$(BIN)/python -m corpus digest build/corpus.json
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
-# runs a slice of each.
+# runs a slice of each. Then all models in all orders, to tests/benchmarks/results/survey.json:
+# `make survey` goes on where it was left.
 suites: $(VENV)/test
 	$(BIN)/pytest -m suite
+	$(MAKE) survey
+
+survey: export PYTHONPATH := tests
+survey: $(VENV)/test
+	$(BIN)/python -m survey
 
 # Hostile files, many more than `make test` tries; `make fuzz FUZZ=20000` tries that many of each.
 FUZZ := 2000

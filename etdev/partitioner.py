@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from attrs import evolve
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.delegate.backends import check_compiler
+from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
 from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
@@ -31,7 +30,7 @@ from etdev.planner.rules import Options, check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
-from etdev.registry.keep_whole import Wishes, wishers
+from etdev.registry.keep_whole import Wishes
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
@@ -108,7 +107,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         _BEGUN.add(self)
         if self._composition.share_state:
             self._refuse_shared_state()
-        return completed(exported_program, self.method, self._composition)
+        return self._planned(lambda own: completed(exported_program, self.method, own))[1]
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""
@@ -132,10 +131,10 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
         sized = widen(program, narrowed_ranges(program, self._ranges))
-        plan, _ = self._composition.planner().plan(sized, self.method, {})
+        plan, _ = self._planned(lambda own: own.planner().plan(sized, self.method, {}))
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
-        self._check_owners(plan)
+        self._composition.check_here(Plan((plan,)))
         self._refuse_whole_ops(program, plan)
         check_claimed(
             "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
@@ -144,6 +143,19 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._warn(plan)
         self.plan = plan
         return self._tagged(program, plan)
+
+    def _planned(
+        self, plan: Callable[[Composition], tuple[MethodPlan, ExportedProgram]]
+    ) -> tuple[MethodPlan, ExportedProgram]:
+        """Plan with the plugins that can compile here, and in ExecuTorch's own loop."""
+        if not self._composition.probed:
+            self._composition = self._composition.fit(tolerant=False)
+        planned = plan(self._composition)
+        while faults := unasked(planned[0].partitions):
+            cure = "; ".join(fault.cure for fault in faults)
+            self._composition = self._composition.leave_out(faults, cure=cure)
+            planned = plan(self._composition)
+        return planned
 
     def _refuse_shared_state(self) -> None:
         """Refuse state that methods share; ExecuTorch has begun with all before it partitions."""
@@ -158,20 +170,12 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
                 "lower with etdev.Lowerer, or accept that with share_state=False",
             )
 
-    def _check_owners(self, plan: MethodPlan) -> None:
-        """Refuse a plugin that owns partitions and can't compile on this machine."""
-        owners = {partition.plugin for partition in plan.partitions}
-        own = tuple(p for p in self._composition.plugins if p.name in owners)
-        composition = evolve(self._composition, plugins=own, named=frozenset(owners))
-        composition.fit(tolerant=False).check_here(Plan((plan,)))
-
     def _tagged(self, program: ExportedProgram, plan: MethodPlan) -> PartitionResult:
         given = _given(program, plan)
         nodes = {node.name: node for node in program.graph.nodes}
         annotations = self._composition.annotations(plan)
         specs = {}
         for partition in plan.partitions:
-            check_compiler(partition)
             tag = f"etdev_{self.method}_{partition.name}"
             inside = [constant.name for constant in partition.constants if constant.inside]
             for name in (*partition.nodes, *(name for name in inside if name not in given)):
@@ -193,7 +197,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         for node in program.graph.nodes:
             if node.name not in fallback or op_name(node) not in self._kept:
                 continue
-            if wishers(node) or not has_kernel(node):
+            if not has_kernel(node):
                 what = f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it"
                 cure = "lower with etdev.Lowerer, which decomposes it"
                 raise PluginError("partitioner", what, cure)

@@ -60,18 +60,27 @@ def check_namesake(
         raise ambiguous(partition, [other, backend])
 
 
-def check_compiler(partition: Partition) -> None:
-    """Check that ExecuTorch's own loop finds the compiler of a partition.
+def unasked(partitions: Iterable[Partition]) -> list[PluginError]:
+    """Return an error for each plugin whose compiler ExecuTorch's own loop doesn't find.
 
     It has the first backend with the partition's id compile, and writes that id into the .pte.
     """
+    faults = dict[str, PluginError]()
+    for partition in partitions:
+        if fault := _unasked(partition):
+            faults.setdefault(partition.plugin, fault)
+    return list(faults.values())
+
+
+def _unasked(partition: Partition) -> PluginError | None:
+    """Return an error if ExecuTorch's own loop has another class compile a partition."""
     found = namesakes(compiler_of(partition))
     # A compiler may say that the backend itself writes the same bytes.
     same = any(getattr(backend, "equals", None) == partition.backend_id for backend in found)
     if partition.compiler and not same:
         own = (getattr(backend, "instead", "") for backend in found)
         cures = ["lower with etdev.Lowerer", *filter(None, own)]
-        raise PluginError(
+        return PluginError(
             partition.plugin,
             f"has {partition.compiler} compile {partition.where} for {partition.backend_id}, "
             "which a partitioner can't ask of ExecuTorch",
@@ -79,6 +88,7 @@ def check_compiler(partition: Partition) -> None:
         )
     if len(found) > 1:
         raise ambiguous(partition, found)
+    return None
 
 
 def has_own(backend: type[BackendDetails], method: str) -> bool:

@@ -15,14 +15,17 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.planner.rules import check_claimed
+from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import Verifier, with_parts, without_dim_order
 
 
 @quick_decompositions()
-def completed(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
-    """Convert and plan an ATen program as `Lowerer` does, and write the result in ATen again.
+def completed(
+    program: ExportedProgram, method: str, composition: Composition
+) -> tuple[MethodPlan, ExportedProgram]:
+    """Convert and plan an ATen program as `Lowerer` does; return it in ATen again, with the plan.
 
     ExecuTorch converts it into ops that the plugins and portable kernels compute. The program that
     is given is not changed.
@@ -31,13 +34,15 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
     with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
         warnings.simplefilter("ignore", EtdevWarning)
-        decided = _decided(own, method, composition)
+        plan, decided = _decided(own, method, composition)
     values = [node.meta.get("val") for node in decided.graph.nodes]
     written: ExportedProgram = composition.quirks.apply(Stage.LOOP, _as_aten(decided), method)
-    return _with_new_bindings(written) if unbacked(values) else written
+    return plan, _with_new_bindings(written) if unbacked(values) else written
 
 
-def _decided(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
+def _decided(
+    program: ExportedProgram, method: str, composition: Composition
+) -> tuple[MethodPlan, ExportedProgram]:
     """Convert a program, and decompose what plugins want whole and don't claim."""
     config, apply = without_dim_order(), composition.quirks.apply
     expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
@@ -46,7 +51,7 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
         edge = conversion.to_edge({method: program})[method]
     plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
     check_claimed("edge conversion", [plan], NO_PLUGIN)
-    return decided
+    return plan, decided
 
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:

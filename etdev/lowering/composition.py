@@ -143,14 +143,25 @@ class Composition:
         """
         probed = {plugin.name: answers.probe(plugin) for plugin in self.delegating}
         unfit = {name: probe.unfit for name, probe in probed.items() if probe.unfit}
-        for name, reason in unfit.items():
-            what = f"can't compile here: {reason}"
-            if not tolerant and (name in self.named or self.rules.strict):
-                raise PluginError(name, what, self._without(unfit))
-            warnings.warn(f"{name} is left out: it {what}", EtdevWarning, stacklevel=4)
-        plugins = tuple(plugin for plugin in self.plugins if plugin.name not in unfit)
-        quirks = Table([row for _, row in rows_of(plugins)]) if unfit else self.quirks
-        return evolve(self, plugins=plugins, quirks=quirks, probed=probed)
+        faults = [
+            PluginError(name, f"can't compile here: {reason}", self._without(unfit))
+            for name, reason in unfit.items()
+        ]
+        return evolve(self.leave_out(faults, tolerant), probed=probed)
+
+    def leave_out(
+        self, faults: Sequence[PluginError], tolerant: bool = False, cure: str = ""
+    ) -> Composition:
+        """Return the composition without the plugins that some errors are about, as `fit` says."""
+        for fault in faults:
+            if not tolerant and (fault.who in self.named or self.rules.strict):
+                raise fault
+            text = f"{fault.who} is left out: it {fault.what}"
+            warnings.warn(f"{text}; {cure}" if cure else text, EtdevWarning, stacklevel=5)
+        names = {fault.who for fault in faults}
+        plugins = tuple(plugin for plugin in self.plugins if plugin.name not in names)
+        quirks = Table([row for _, row in rows_of(plugins)]) if names else self.quirks
+        return evolve(self, plugins=plugins, quirks=quirks)
 
     def check_here(self, plan: Plan) -> None:
         """Warn of partitions on a device that is not here, if another of its type is."""

@@ -16,6 +16,11 @@ from torch.utils import _pytree as pytree
 from etdev import Lowerer
 from etdev.errors import EtdevError, VerifyError
 
+# Nothing says what memory that was never written holds, or the factor of a matrix that has none.
+UNDEFINED = {
+    *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
+    "linalg.cholesky_ex",
+}
 _TENSOR = object()
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 ENTRIES = {".".join(filter(None, (op.name, op.variant_test_name))): op for op in op_db}

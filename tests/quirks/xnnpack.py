@@ -31,6 +31,14 @@ def norm(channels=4, **options):
 
 
 @repro
+def bounds_left_out() -> Repro:
+    def bounded(net, x):
+        return functional.hardtanh(x, 0, 1), functional.hardtanh(net.layer(x), -3, 1)
+
+    return xnnpack(model(bounded, layer=nn.Linear(8, 8)), X, X + 1)
+
+
+@repro
 def freed_constants() -> Repro:
     def read(net, x):
         return net.layer(x), net.layer.weight * x[:1]

@@ -109,9 +109,10 @@ FLOWS = {
     "executorch": CloseTester,
     "etdev_cpu": host(["cpu"]),
     "etdev_openvino_cpu": host(["openvino", "cpu"]),
+    "etdev_cpu_openvino": host(["cpu", "openvino"]),
     "etdev_partitioner": composed(["cpu"]),
 }
-SKIPS_NOTHING = ("etdev_cpu", "etdev_openvino_cpu")
+SKIPS_NOTHING = ("etdev_cpu", "etdev_openvino_cpu", "etdev_cpu_openvino")
 
 
 def chosen() -> dict[str, TestFlow]:

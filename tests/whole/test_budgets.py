@@ -13,15 +13,15 @@ ROOT = Path(__file__).parents[2]
 # compile here, slips, manifests, devices of plugins' own kinds, settings named when a call hangs.
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
-    # Issue 32: a partitioner, too, refuses a plugin that can't compile here.
-    "(root)": (1_363, 1_300),
+    # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
+    "(root)": (1_367, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     "cli": (2_157, 1_900),
-    "delegate": (2_902, 2_900),
+    "delegate": (2_915, 2_900),
     "edge": (1_481, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
-    "lowering": (1_031, 900),
+    "lowering": (1_051, 900),
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
     "planner": (1_434, 1_400),
     "portable": (3_200, 3_200),
@@ -38,7 +38,7 @@ BUDGETS = {
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_465, 24_000)
+HOST = (25_510, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
@@ -46,7 +46,7 @@ PLUGINS = {
     "etdev-cpp": (1_394, 1_000),
     "etdev-tune": (3_200, 3_200),
     "etdev-page": (950, 700),
-    "etdev-cpu": (1_614, 1_600),
+    "etdev-cpu": (1_640, 1_600),
 }
 # Scripts, styles and HTML.
 PAGE = (1_050, 700)

@@ -14,7 +14,7 @@ pytest.importorskip("openvino", reason="openvino is not installed")
 
 # See suites/flows.py.
 THEIRS = "executorch"
-HOST = ("etdev_cpu", "etdev_openvino_cpu")
+HOST = ("etdev_cpu", "etdev_openvino_cpu", "etdev_cpu_openvino")
 OURS = (*HOST, "etdev_partitioner")
 OPERATORS = "backends/test/suite/operators"
 # Right with all; off by more than 1e-4 on XNNPACK, so that etdev doesn't delegate it; without a
@@ -73,6 +73,7 @@ def test_a_few_operators_are_right_where_executorch_is(few):
         THEIRS: "SUCCESS OUTPUT_MISMATCH_FAIL PTE_RUN_FAIL",
         "etdev_cpu": "SUCCESS SUCCESS SUCCESS",
         "etdev_openvino_cpu": "SUCCESS SUCCESS SUCCESS",
+        "etdev_cpu_openvino": "SUCCESS SUCCESS SUCCESS",
         "etdev_partitioner": f"SUCCESS SUCCESS {'SUCCESS' if asked else 'LOWER_FAIL'}",
     }
 

@@ -19,11 +19,15 @@ class Animal:
         build: Makes the module.
         calls: The inputs of its calls, the example first; more are made like them.
         edges: Call it with NaN, infinities and the edges of integers, too.
+        dynamic: Its dynamic shapes, as torch.export takes them.
+        tolerance: Allowed error, relative to the largest value; None takes that of its dtypes.
     """
 
     build: Callable[[], nn.Module]
     calls: list[tuple[Any, ...]]
     edges: bool = True
+    dynamic: Any = None
+    tolerance: float | None = None
 
 
 @frozen
@@ -32,12 +36,21 @@ class Zoo:
 
     animals: dict[str, Animal] = field(factory=dict)
 
-    def model(self, *calls: Any, edges: bool = True, **parts: Any) -> Callable[[Any], Any]:
+    def model(
+        self,
+        *calls: Any,
+        edges: bool = True,
+        dynamic: Any = None,
+        tolerance: float | None = None,
+        **parts: Any,
+    ) -> Callable[[Any], Any]:
         """Add a function of a module with some parts, its buffers, parameters or submodules.
 
         Args:
             calls: Inputs: of each call a tuple, or a tensor if it has one input.
-            edges: As for Animal.
+            edges: As for Animal, like the next two.
+            dynamic: The dynamic shapes of its inputs.
+            tolerance: Allowed error.
             parts: By name.
         """
         inputs = [call if isinstance(call, tuple) else (call,) for call in calls]
@@ -46,7 +59,10 @@ class Zoo:
             def build() -> nn.Module:
                 return Parts(function, copy.deepcopy(parts)).eval()
 
-            self.animals[function.__name__] = Animal(build, inputs, edges)
+            own = dynamic if isinstance(dynamic, tuple) else (dynamic,)
+            # `forward` takes them as one tuple.
+            shapes = (own,) if dynamic else None
+            self.animals[function.__name__] = Animal(build, inputs, edges, shapes, tolerance)
             return function
 
         return add

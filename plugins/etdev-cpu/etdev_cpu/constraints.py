@@ -133,6 +133,8 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
 
 
 def _of_values(node: Node, op: str, options: CpuPlugin) -> Iterator[Reason]:
+    if op in ("ceil", "floor"):
+        yield "precision", f"takes the smallest numbers for 0, by which {op} is off by 1"
     tanh = op == "gelu" and node.kwargs.get("approximate") == "tanh"
     if tanh and not options.approximate and torch.float32 in dtypes([node]):
         yield "precision", "has a tanh GELU that is off by up to 5e-4; see approximate"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
 from etdev.graph import channels_last_weights, with_contiguous_weights
 from etdev.quirks import Nodes, Quirk, Stage
 from etdev_cpu.layers import NORM, short
@@ -28,4 +34,21 @@ NORMS_WITHOUT_WEIGHTS = Quirk(
     find=Nodes(only=lambda node: short(node) == NORM and node.args[1] is None),
     fix=lambda program, _: give_own_weights(program),
 )
-QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS)
+BOUNDS_LEFT_OUT = Quirk(
+    name="bounds-left-out",
+    # `Lowerer` writes the bound when a partition is compiled.
+    stage=Stage.LOOP,
+    summary="XNNPACK's compiler fails on hardtanh without its upper bound, which torch leaves out.",
+    upstream="not reported; executorch/backends/xnnpack/operators/op_hardtanh.py, define_node, and "
+    "_passes/fuse_activation_pass.py, get_output_min_max_from_activation",
+    affects="executorch<1.6",
+    find=Nodes(only=lambda node: short(node) == "hardtanh" and len(node.args) == 2),
+    fix=lambda program, nodes: _clamped(program, nodes),
+)
+QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS, BOUNDS_LEFT_OUT)
+
+
+def _clamped(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
+    for node in nodes:
+        node.target, node.args = torch.ops.aten.clamp.default, (*node.args, 1.0)
+    return program

@@ -1,0 +1,55 @@
+"""The models of the zoo in each order of plugins, and the verdict that is expected of each."""
+
+from __future__ import annotations
+
+from zoo import (
+    aliases,
+    architectures,
+    blocks,
+    dtypes,
+    flow,
+    heads,
+    layers,
+    numbers,
+    places,
+    quantised,
+    sizes,
+    state,
+    streams,
+    values,
+    weights,
+)
+
+from survey.judge import ORDERS, THEIRS, Subject
+
+_PLACES = (
+    *(layers, weights, sizes, values, state, aliases, flow, places, numbers, quantised),
+    *(blocks, dtypes, heads, streams, architectures),
+)
+ANIMALS = {
+    f"{place.__name__.rpartition('.')[2]}.{name}": animal
+    for place in _PLACES
+    for name, animal in place.ZOO.animals.items()
+}
+OURS = [order for order in ORDERS if order != THEIRS]
+CELLS = [(model, order) for model in ANIMALS for order in OURS]
+# Refused by name in every order, as ExecuTorch refuses them or computes them wrongly.
+_REFUSED = (
+    *("weights.orthogonal_weight", "sizes.sorted_length", "values.ties"),
+    *("flow.loop", "flow.map_over_two", "flow.map_with_two_results", "aliases.input_written"),
+    *("aliases.input_written_at_once", "aliases.row_of_an_input_written"),
+    "aliases.input_written_with_another",
+)
+EXPECTED = {(model, order): "refused" for model in _REFUSED for order in OURS}
+# ExecuTorch itself refuses shifts, before it asks a partitioner.
+EXPECTED["values.bits_of_integers", "partitioner"] = "raw"
+# XNNPACK takes the smallest numbers for 0, whatever its op.
+for _model in ("values.rounded_behind_a_sum", "values.smallest_numbers"):
+    for _order in ("cpu", "cpu, openvino", "partitioner"):
+        EXPECTED[_model, _order] = "wrong"
+
+
+def subject(model: str) -> Subject:
+    """Build a model of the zoo."""
+    animal = ANIMALS[model]
+    return Subject(animal.build(), animal.calls, animal.dynamic, animal.tolerance)
