@@ -22,6 +22,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys.accelerator import Accelerator
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
+from etdev.edge.reference import Reference
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.adapted import adapt
@@ -435,11 +436,17 @@ def test_nothing_is_verified_where_nothing_could_differ(function):
     assert (done.calls, done.unverified) == (0, ("method 'forward': it returns no finite value",))
 
 
-def test_attention_in_eval_mode_draws_none():
+def test_attention_and_dropout_in_eval_mode_draw_none(monkeypatch):
     def attend(x):
-        return nn.functional.scaled_dot_product_attention(x, x, x)
+        attended = nn.functional.scaled_dot_product_attention(x, x, x)
+        return nn.functional.dropout(attended, 0.5, training=False)
 
-    assert lower(attend, torch.randn(1, 2, 3, 4)).verify(steps=1).calls == 1
+    def call(*_):
+        pytest.fail("the model was called to see whether it draws")
+
+    lowered = lower(attend, torch.randn(1, 2, 3, 4))
+    monkeypatch.setattr(Reference, "call", call)
+    assert lowered.verify(steps=1).calls == 1
 
 
 def test_a_program_without_example_inputs_cannot_be_compared():

@@ -30,7 +30,7 @@ BUDGETS = {
     "quirks": (2_428, 2_300),
     "registry": (2_085, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_494, 1_900),
+    "runtime": (2_510, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_479, 2_300),
