@@ -307,6 +307,7 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
         @hookimpl
         def keep_whole():
             import torch
+
             return KeepWhole([torch.ops.aten.linear.default])
     """
 

@@ -35,7 +35,12 @@ COMMAND = (sys.executable, "-m", "etdev.runtime.child")
 
 @frozen(eq=False)
 class Outcome:
-    """The values that a function yielded in a child process, and why it did not finish if so."""
+    """The result of a call in a child process.
+
+    Args:
+        values: The values that the function yielded before it ended.
+        failure: Why it did not finish, such as a crash; None if it did.
+    """
 
     values: Sequence[Any]
     failure: str | None = None

@@ -78,6 +78,7 @@ class PythonRunner:
             `load_method(name)`, whose result has `execute(inputs)`.
         child: The process.
         lacking: Returns the backends and kernels that its runtime lacks for a method.
+        verifies: True if it loads what executorch.runtime loads, as for any `Runner`.
     """
 
     name: str = "python"

@@ -40,9 +40,13 @@ class Entry:
     """One node of the program with all verdicts on it, in claim order.
 
     Args:
-        owner: None for the call of a delegate that the program came with.
+        node: Name of the node.
+        op: Its op, such as `aten.add.Tensor`.
+        owner: The plugin that has it; None for the call of a delegate that the program came with.
         partition: None if it stays in the method's program.
+        verdicts: The outcome of asking each plugin, in claim order.
         module: Path of the source module that computes it; empty if unknown or the model itself.
+        pin: The first pin that matches it.
         source_op: The op of the exported program that it comes from, such as `aten.softmax.int`.
         source: The node of the exported program that it comes from; empty if unknown.
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
@@ -109,7 +113,9 @@ class Offered:
 class Ledger:
     """All entries of one method, in graph order. `ledger[name]` finds one.
 
-    It has the atomic groups of several nodes, too, and those that say what matched.
+    Args:
+        entries: An entry for each node.
+        groups: The atomic groups of several nodes, and those that say what they matched.
     """
 
     entries: tuple[Entry, ...]

@@ -27,6 +27,10 @@ class CompileSpec:
     """One `key: bytes` pair handed to a backend's compiler and to its runtime.
 
     Has the content of ExecuTorch's CompileSpec, is frozen, and needs no import of ExecuTorch.
+
+    Args:
+        key: The name that the backend looks for.
+        value: The bytes that the compiler and the runtime are given.
     """
 
     key: str = field(validator=one_line)
@@ -67,7 +71,12 @@ def target_device(who: str, specs: Iterable[SpecLike], key: str = TARGET_DEVICE)
 
 @frozen
 class Assumed:
-    """A device that a plugin had to guess: a warning, or an error under `strict`."""
+    """A device that a plugin had to guess: a warning, or an error under `strict`.
+
+    Args:
+        device: The guess.
+        why: The reason for the guess, and how the user can say the device instead.
+    """
 
     device: Device = field(validator=instance_of(Device))
     why: str = field(validator=instance_of(str))

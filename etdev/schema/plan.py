@@ -22,12 +22,14 @@ class MethodPlan(Displayed):
     """The plan of one method.
 
     Args:
+        method: Name of the method.
         partitions: In the order in which they run.
         delegates: Names of all delegates in run order, including those that the program came
             with. A .pte lists its delegates in the order of their first calls, which is this one;
             the audit and `etdev check` match the two by position.
         copies: Values that ExecuTorch's device planning copies between devices at every run.
         fallback: Names of the nodes that stay in the method's program, in graph order.
+        ledger: The owner of each node, and what every plugin said about it.
         simplified: How many nodes were removed or changed before plugins were asked, by kind.
     """
 

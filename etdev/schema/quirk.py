@@ -61,7 +61,11 @@ class Nodes:
 
 @frozen(eq=False)
 class Since:
-    """A difference, found between a program and the one that etdev was given."""
+    """A difference, found between a program and the one that etdev was given.
+
+    Args:
+        find: A function of the given program and the current one; it returns what it finds.
+    """
 
     find: Callable[[Any, Any], Iterable[Any]]
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from etdev_cpp.cli import APP
 from etdev_cpp.size import SIZE
 from etdev_tune.report import TUNING
-from examples import documents
+from examples import documents, reference
 from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
 from executorch.runtime import Runtime
 from torch import nn
@@ -112,6 +112,22 @@ def test_the_readme_prints_what_it_says(desk, capsys):
     code, told = next(blocks(README, "python")), next(blocks(README, ""))
     exec(compile(code.text, str(README), "exec"), {})
     assert capsys.readouterr().out == told.text
+
+
+def test_the_reference_is_what_the_docstrings_say():
+    text = (ROOT / "plugins" / "REFERENCE.md").read_text(encoding="utf-8")
+    assert text == reference.reference() + "\n", "make it: python tests/examples/reference.py"
+    assert all(f"### {name}\n" in text for name in hooks())
+
+
+def test_the_reference_describes_every_field_of_a_class():
+    places = [place for chapter in reference.CHAPTERS for place in chapter.names]
+    things = [reference.loaded(place) for place in places]
+    classes = [thing for thing in things if inspect.isclass(thing)]
+    assert len(classes) > 20
+    for thing in classes:
+        names = [name for name, *_ in reference.arguments(thing)]
+        assert reference.described_arguments(thing).keys() >= set(names), thing
 
 
 @pytest.mark.parametrize("name", hooks())

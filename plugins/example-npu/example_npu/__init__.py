@@ -1,0 +1,1 @@
+"""An NPU with two cores that doesn't exist: compiler, plugin, runner."""
