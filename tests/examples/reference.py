@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from enum import Enum
@@ -276,10 +277,9 @@ def _default(value: Any) -> str:
     if isinstance(value, attrs.Factory):  # type: ignore[arg-type]
         return f"{value.factory.__name__}()"
     plain = value is None or isinstance(value, (bool, int, float, str, tuple))
-    # The text of an object would have its address.
-    return getattr(value, "__qualname__", None) or (
-        repr(value) if plain else str(type(value).__name__)
-    )
+    # The text of an object would have its address, and that of Python's path another machine's.
+    text = repr(value).replace(repr(sys.executable), "sys.executable")
+    return getattr(value, "__qualname__", None) or (text if plain else str(type(value).__name__))
 
 
 def _code(text: str) -> str:

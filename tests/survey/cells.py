@@ -47,6 +47,9 @@ EXPECTED["values.bits_of_integers", "partitioner"] = "raw"
 for _model in ("values.rounded_behind_a_sum", "values.smallest_numbers"):
     for _order in ("cpu", "cpu, openvino", "partitioner"):
         EXPECTED[_model, _order] = "wrong"
+# Images of one channel, whose two memory formats have the same strides: not looked into yet.
+EXPECTED["places.layer_of_one_channel", "partitioner"] = "failed"
+EXPECTED["places.shuffled_to_one_channel", "partitioner"] = "refused"
 
 
 def subject(model: str) -> Subject:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
-    "(root)": (1_367, 1_300),
+    "(root)": (1_368, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     "cli": (2_157, 1_900),
     "delegate": (2_915, 2_900),
@@ -30,15 +30,15 @@ BUDGETS = {
     "quirks": (2_428, 2_300),
     "registry": (2_085, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_510, 1_900),
+    "runtime": (2_516, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_479, 2_300),
+    "schema": (2_500, 2_300),
     "testing": (1_503, 1_500),
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_510, 24_000)
+HOST = (25_535, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -116,7 +116,9 @@ def test_the_readme_prints_what_it_says(desk, capsys):
 
 def test_the_reference_is_what_the_docstrings_say():
     text = (ROOT / "plugins" / "REFERENCE.md").read_text(encoding="utf-8")
-    assert text == reference.reference() + "\n", "make it: python tests/examples/reference.py"
+    assert text == reference.reference() + "\n", (
+        "make it: python tests/examples/reference.py > plugins/REFERENCE.md"
+    )
     assert all(f"### {name}\n" in text for name in hooks())
 
 
