@@ -42,9 +42,7 @@ def load(text: str) -> dict[str, Method]:
     """
     if text.endswith(".pt2"):
         return methods_of(load_pt2(Path(text), bool(given("trust"))))
-    check_source(text)
-    place, _, name = text.rpartition(":")
-    value = _call(text, _function(text, _module(text, place), name))
+    value = returned(text)
     if isinstance(value, tuple):
         value = {"forward": value}
     if isinstance(value, (Mapping, ExportedProgram)):
@@ -52,6 +50,13 @@ def load(text: str) -> dict[str, Method]:
     bare = isinstance(value, nn.Module)
     what = "a module without example inputs" if bare else type(value).__name__
     raise SourceError(text, f"returned {what}", "return (module, example inputs)")
+
+
+def returned(text: str) -> Any:
+    """Return the value that the function of a SOURCE returns."""
+    check_source(text)
+    place, _, name = text.rpartition(":")
+    return _call(text, _function(text, _module(text, place), name))
 
 
 def _module(text: str, place: str) -> ModuleType:

@@ -64,12 +64,12 @@ class Planner:
         config = self.expander.compile_config
         partitioning = Partitioning(views, config, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
-        self._ask(partitioning)
+        self._ask(partitioning, method)
         # What no plugin claimed is decomposed if anything tells how, and all are asked again, so
         # that each sees the pieces.
         while unclaimed := partitioning.unclaimed():
             partitioning = partitioning.again(views.decompose(unclaimed))
-            self._ask(partitioning)
+            self._ask(partitioning, method)
         partitioning.resort()
         graph = partitioning.graph
         self.matched |= pinning.matched(graph.ops)
@@ -98,9 +98,11 @@ class Planner:
         )
         return plan, graph.program
 
-    def _ask(self, partitioning: Partitioning) -> None:
+    def _ask(self, partitioning: Partitioning, method: str) -> None:
         for plugin in self.plugins:
-            partitioning.ask(plugin, self.rules.limits_of(plugin.name))
+            limits = self.rules.limits_of(plugin.name)
+            if limits.methods is None or method in limits.methods:
+                partitioning.ask(plugin, limits)
 
     def _settled(self, graph: MethodGraph, partitioning: Partitioning) -> list[Partition]:
         owners, drafts = self._by_name, partitioning.drafts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attrs import asdict, evolve, field, frozen
-from attrs.validators import and_, deep_iterable, ge, gt, instance_of, lt, optional
+from attrs import asdict, converters, evolve, field, frozen
+from attrs.validators import and_, deep_iterable, ge, gt, instance_of, lt, min_len, optional
 
 from etdev.errors import BudgetError, PluginError
 from etdev.schema.converters import frozen_tuple
@@ -14,6 +14,7 @@ from etdev.schema.reasons import MAX_PARTITIONS, MIN_NODES
 from etdev.schema.structuring import structured
 
 _COUNT = optional(and_(instance_of(int), ge(1)))
+_METHODS = optional(and_(min_len(1), deep_iterable(instance_of(str))))
 _SECONDS = optional(and_(instance_of((int, float)), gt(0), lt(math.inf)))
 
 
@@ -32,12 +33,16 @@ class Limits:
         compile_timeout_s: Seconds that one call of its backend's compiler may take. A worker
             process of `jobs` is ended after that time; in this process the call is an error when it
             returns.
+        methods: The methods that the plugin is asked about; None for all.
     """
 
     min_nodes: int | None = field(default=None, validator=_COUNT)
     max_partitions: int | None = field(default=None, validator=_COUNT)
     hook_timeout_s: float | None = field(default=None, validator=_SECONDS)
     compile_timeout_s: float | None = field(default=None, validator=_SECONDS)
+    methods: tuple[str, ...] | None = field(
+        default=None, converter=converters.optional(frozen_tuple), validator=_METHODS
+    )
 
     def over(self, others: Limits) -> Limits:
         """Return these limits, completed from others where a field is None."""

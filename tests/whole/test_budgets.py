@@ -47,6 +47,8 @@ PLUGINS = {
     "etdev-tune": (3_200, 3_200),
     "etdev-page": (950, 700),
     "etdev-cpu": (1_640, 1_600),
+    # Issue 35.
+    "etdev-llm": (1_400, 1_400),
 }
 # Scripts, styles and HTML.
 PAGE = (1_050, 700)

@@ -1,0 +1,126 @@
+"""Caches whose layers write rows of buffers at a position that is an input of the method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import (
+    Cache,
+    CacheLayerMixin,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+)
+
+from etdev.errors import SourceError
+
+# The layers of a DynamicCache that Layer can stand for. A sliding window is all in the mask.
+KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
+
+
+class Layer(CacheLayerMixin):  # type: ignore[misc]
+    """Keys and values of one layer, with a row for each position of the longest sequence.
+
+    Args:
+        keys: A buffer, (1, heads, rows, size).
+        values: As `keys`.
+        start: The position of the first token of this call, (1,).
+        is_sliding: True if the layer's mask is a sliding window.
+    """
+
+    is_compileable = True
+
+    def __init__(
+        self, keys: torch.Tensor, values: torch.Tensor, start: torch.Tensor, is_sliding: bool
+    ) -> None:
+        super().__init__()
+        self.keys, self.values, self.start = keys, values, start
+        self.dtype, self.device = keys.dtype, keys.device
+        self.is_sliding, self.is_initialized = is_sliding, True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Do nothing: the buffers are there."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the rows of new tokens, and return all rows."""
+        positions = torch.arange(key_states.shape[-2], device=self.device) + self.start
+        self.keys.index_copy_(2, positions, key_states)
+        self.values.index_copy_(2, positions, value_states)
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the number of rows, and the position of the first one."""
+        return self.keys.shape[2], 0
+
+    def get_seq_length(self) -> Any:
+        """Return the number of tokens before this call."""
+        return self.start
+
+    def get_max_length(self) -> int:
+        """Return the number of rows."""
+        return self.keys.shape[2]
+
+
+class Buffers(nn.Module):
+    """The buffers of a cache, of the sizes that a model fills when it runs.
+
+    Args:
+        model: A decoder of transformers.
+        length: Tokens of the longest sequence.
+
+    Raises:
+        SourceError: The model keeps a layer's state in a form that has no rows by position.
+    """
+
+    def __init__(self, model: Any, length: int) -> None:
+        super().__init__()
+        self.windows: list[bool | None] = []
+        for index, layer in enumerate(_filled(model)):
+            if layer is None:
+                self.windows.append(None)
+                continue
+            for name, value in (("keys", layer.keys), ("values", layer.values)):
+                _, heads, _, size = value.shape
+                zeros = value.new_zeros(1, heads, length, size)
+                self.register_buffer(f"{name}_{index}", zeros, persistent=False)
+            self.windows.append(bool(layer.is_sliding))
+
+    def at(self, start: torch.Tensor) -> Cache:
+        """Return the cache for a call that begins at a position."""
+        return Cache(layers=[self._layer(index, start) for index in range(len(self.windows))])
+
+    def _layer(self, index: int, start: torch.Tensor) -> Any:
+        window = self.windows[index]
+        if window is None:
+            from transformers.cache_utils import DummyLayer
+
+            return DummyLayer()
+        keys, values = (getattr(self, f"{name}_{index}") for name in ("keys", "values"))
+        return Layer(keys, values, start, window)
+
+
+def _filled(model: Any) -> Iterator[Any]:
+    """Yield each layer of the cache that a model fills; None for a layer without state."""
+    name = type(model).__name__
+    with torch.no_grad():
+        device = next(model.parameters()).device
+        tokens = torch.zeros(1, 2, dtype=torch.long, device=device)
+        outputs = model(input_ids=tokens, use_cache=True)
+    cache = getattr(outputs, "past_key_values", None)
+    if not isinstance(cache, DynamicCache):
+        what = f"keeps its state in {type(cache).__name__}, not in a DynamicCache of transformers"
+        raise SourceError(name, what, "lower it without a cache, as an ordinary model")
+    for index, layer in enumerate(cache.layers):
+        kind = type(layer).__name__
+        if kind == "DummyLayer":
+            yield None
+        elif type(layer) in KNOWN:
+            yield layer
+        else:
+            what = f"layer {index} has the cache {kind}, whose state has no rows by position"
+            raise SourceError(name, what, "take a model with full or sliding attention only")

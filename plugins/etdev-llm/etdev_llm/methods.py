@@ -1,0 +1,123 @@
+"""The methods of a decoder: prefill and decode, and ExecuTorch's metadata."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import nn
+from torch.export import Dim
+
+from etdev.edge.conversion import Settings
+from etdev.errors import SourceError
+from etdev_llm.caches import Buffers
+
+PREFILL, DECODE, SINGLE = "prefill", "decode", "forward"
+_EXAMPLE = 5
+# Writes experts with ordinary matrix products; the grouped product has no kernel.
+_EXPERTS = "batched_mm"
+
+
+class Step(nn.Module):
+    """A decoder that takes tokens and their first position, and returns the last one's logits.
+
+    Args:
+        model: A decoder of transformers, which is not changed.
+        length: Tokens of the longest sequence.
+    """
+
+    def __init__(self, model: Any, length: int) -> None:
+        super().__init__()
+        self.model = _with_plain_experts(model)
+        self.cache = Buffers(self.model, length)
+
+    def forward(self, tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the logits behind the last token, (1, vocabulary)."""
+        outputs = self.model(
+            input_ids=tokens,
+            past_key_values=self.cache.at(start),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: torch.Tensor = outputs.logits[:, -1]
+        return logits
+
+
+@frozen(eq=False)
+class Generation:
+    """A decoder as methods that share weights and cache, for any Lowerer.
+
+    Args:
+        methods: What `Lowerer.lower` takes.
+        settings: Its settings, which add ExecuTorch's metadata methods.
+        length: Tokens of the longest sequence.
+
+    Example:
+        made = generation(model, 128)
+        etdev.Lowerer(["cpu"]).lower(made.methods, settings=made.settings).save("net.pte")
+    """
+
+    methods: dict[str, Any]
+    settings: Settings
+    length: int
+
+
+def generation(model: Any, length: int, single_method: bool = False) -> Generation:
+    """Return the methods `prefill` and `decode` of a decoder, or `forward` alone.
+
+    Both take token ids (1, n) and the position of the first one (1), int64, and return the logits
+    behind the last token, (1, vocabulary). `prefill` and `forward` take 1 to `length` tokens,
+    `decode` takes one.
+
+    Args:
+        model: A decoder of transformers, such as AutoModelForCausalLM gives.
+        length: Tokens of the longest sequence, prompt and answer.
+        single_method: Write `forward` alone, which ExecuTorch's TextLLMRunner calls.
+
+    Raises:
+        SourceError: The model takes fewer tokens, or has a cache that can't be lowered.
+    """
+    text = model.config.get_text_config()
+    most = getattr(text, "max_position_embeddings", None)
+    if length < 2 or (most and length > most):
+        name = type(model).__name__
+        raise SourceError(name, f"can't have {length} tokens", f"give 2 to {most or 'any number'}")
+    step = Step(model, length).eval()
+    start = torch.zeros(1, dtype=torch.long)
+    several = torch.arange(min(_EXAMPLE, length))[None] % text.vocab_size
+    sizes = ({1: Dim("length", min=1, max=length)}, None)
+    long = (step, (several, start), sizes)
+    methods = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}
+    constants = {**_metadata(model, length), "enable_dynamic_shape": True}
+    settings = Settings(constant_methods=constants)
+    return Generation({SINGLE: long} if single_method else methods, settings, length)
+
+
+def _metadata(model: Any, length: int) -> dict[str, Any]:
+    """Return the values that ExecuTorch's runners ask a program for."""
+    text = model.config.get_text_config()
+    known = {"get_bos_id": getattr(text, "bos_token_id", None)}
+    ends = getattr(text, "eos_token_id", None)
+    ends = ends if isinstance(ends, (list, tuple)) else [ends]
+    known["get_eos_ids"] = [end for end in ends if end is not None] or None
+    return {
+        "get_vocab_size": text.vocab_size,
+        "get_max_seq_len": length,
+        "get_max_context_len": length,
+        "get_n_layers": text.num_hidden_layers,
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": False,
+        **{name: value for name, value in known.items() if value is not None},
+    }
+
+
+def _with_plain_experts(model: Any) -> Any:
+    """Return the model, or a copy with the same weights whose experts are ordinary products."""
+    if getattr(model.config.get_text_config(), "_experts_implementation", None) is None:
+        return model
+    weights = [*model.parameters(), *model.buffers()]
+    same = copy.deepcopy(model, {id(weight): weight for weight in weights})
+    same.set_experts_implementation(_EXPERTS)
+    return same
