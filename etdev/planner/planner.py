@@ -103,6 +103,8 @@ class Planner:
             limits = self.rules.limits_of(plugin.name)
             if limits.methods is None or method in limits.methods:
                 partitioning.ask(plugin, limits)
+            else:
+                partitioning.reporter.unasked(plugin.name, partitioning.graph.ops)
 
     def _settled(self, graph: MethodGraph, partitioning: Partitioning) -> list[Partition]:
         owners, drafts = self._by_name, partitioning.drafts

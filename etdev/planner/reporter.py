@@ -43,6 +43,10 @@ class Reporter:
         if len(group) > 1 or why:
             self._groups[Offered(plugin, tuple(group), why)] = None
 
+    def unasked(self, plugin: str, nodes: Iterable[str]) -> None:
+        """Note that a plugin is not asked about the method of some nodes."""
+        self._say_all(nodes, plugin, reasons.NOT_ASKED.code, reasons.NOT_ASKED.text)
+
     def refused(self, plugin: str, refusal: Refusal) -> None:
         """Note that a plugin does not want a node."""
         self._say(refusal.node, Verdict(plugin, refusal.code, refusal.text))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -62,7 +62,7 @@ class Rules:
         """Return the limits of a plugin."""
         return self.limits.get(plugin, Limits())
 
-    def check_methods(self, methods: Container[str]) -> None:
+    def check_methods(self, methods: Collection[str]) -> None:
         """Refuse an explicit device for a method that the program does not have.
 
         The registry is for many programs and may name more methods.
@@ -72,6 +72,15 @@ class Rules:
                 if method != ANY_METHOD and method not in methods:
                     what = f"is pinned in the unknown method {method!r}"
                     raise PluginError(plugin, what, "name one of the program's")
+        self._check_asked(methods)
+
+    def _check_asked(self, methods: Collection[str]) -> None:
+        """Warn of plugins that are asked about none of the program's methods."""
+        for plugin, own in self.limits.items():
+            if own.methods and not set(own.methods) & set(methods):
+                what = f"is asked about {', '.join(own.methods)} only, which the program lacks"
+                error = PluginError(plugin, what, f"it has {', '.join(methods)}")
+                warnings.warn(str(error), EtdevWarning, stacklevel=2)
 
     def check_matched(self, matched: Collection[Pin]) -> None:
         """Warn of pins that matched nothing in any method; refuse them under `strict`."""

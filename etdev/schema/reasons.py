@@ -23,6 +23,7 @@ class Reason:
 
 CLAIMED = Reason("claimed")
 SILENT = Reason("silent")
+NOT_ASKED = Reason("not-asked", "its limits name other methods")
 LOST = Reason("lost", "owned by {owner}")
 LOST_GROUP = Reason("lost", "lost {node} to {owner}")
 PINNED = Reason("pin", "pinned by {pin}")

@@ -11,7 +11,7 @@ from toys import Takes
 from toys.runtime import assert_agrees
 
 from etdev import Limits, Lowerer
-from etdev.errors import PluginError
+from etdev.errors import EtdevWarning, PluginError
 
 
 @given(
@@ -40,7 +40,7 @@ def test_what_is_left_is_large_enough_and_no_larger_one_is_given_up(sizes, least
         (
             {"a": {"min": 3}},
             "limits.a.min: is an unknown key; valid are min_nodes, max_partitions, "
-            "hook_timeout_s, compile_timeout_s",
+            "hook_timeout_s, compile_timeout_s, methods",
         ),
         ({"a": 3}, "limits.a: is 3; it must be a table"),
         (3, "limits: is 3; it must be a table"),
@@ -71,3 +71,19 @@ def test_a_layer_that_xnnpack_gives_up_runs_on_portable_kernels():
     (part,) = lowered.plan.partitions
     assert part.nodes == ("aten_linear_default", "aten_relu_default")
     assert_agrees(lowered, module, inputs)
+
+
+def test_a_plugin_is_asked_about_the_methods_that_its_limits_name():
+    given = dict.fromkeys(("one", "two"), nets.mlp())
+    plugin = Takes("a", ("relu.default",))
+    plan = Lowerer([plugin], limits={"a": {"methods": ["two"]}}).plan(given)
+    codes = {
+        m.method: {v.code for e in m.ledger.entries for v in e.verdicts if v.plugin == "a"}
+        for m in plan.methods
+    }
+    assert codes["one"] == {"not-asked"}
+    assert "claimed" in codes["two"]
+    with pytest.warns(EtdevWarning, match="a: is asked about three only, which the program lacks"):
+        Lowerer([plugin], limits={"a": {"methods": ["three"]}}).plan(given)
+    with pytest.raises(PluginError, match="methods"):
+        Lowerer([plugin], limits={"a": {"methods": []}})

@@ -104,14 +104,14 @@ def test_strict_is_read():
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",
          ", line 2: plugins.trt.zzz is an unknown key; "
-         "valid are min_nodes, max_partitions, hook_timeout_s, compile_timeout_s, methods, optional, "
-         "device, options, partitioner"),
+         "valid are min_nodes, max_partitions, hook_timeout_s, compile_timeout_s, methods, "
+         "optional, device, options, partitioner"),
         ("[plugins]\ntrt = { optonal = true }",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ('[plugins."a.b"]\n[plugins.trt.zzz]',
          ", line 2: plugins.trt.zzz is an unknown key; "
-         "valid are min_nodes, max_partitions, hook_timeout_s, compile_timeout_s, methods, optional, "
-         "device, options, partitioner"),
+         "valid are min_nodes, max_partitions, hook_timeout_s, compile_timeout_s, methods, "
+         "optional, device, options, partitioner"),
         ("[plugins.cpu]\noptional = true\n[plugins.trt]\noptional = 'yes'",
          ", line 4: plugins.trt.optional is 'yes'; it must be true or false"),
         ("plugins.trt.optional = 1",

@@ -16,14 +16,16 @@ BUDGETS = {
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
     "(root)": (1_368, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
-    "cli": (2_157, 1_900),
+    # Issue 35: the function of a SOURCE, for other commands.
+    "cli": (2_162, 1_900),
     "delegate": (2_915, 2_900),
     "edge": (1_481, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
     "lowering": (1_051, 900),
     # Issue 34: the node of the exported program that each node comes from, for Model Explorer.
-    "planner": (1_434, 1_400),
+    # Issue 35: the methods that a plugin is asked about.
+    "planner": (1_453, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_751, 1_500),
@@ -33,12 +35,12 @@ BUDGETS = {
     "runtime": (2_516, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
-    "schema": (2_500, 2_300),
+    "schema": (2_507, 2_300),
     "testing": (1_503, 1_500),
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_535, 24_000)
+HOST = (25_567, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -107,6 +107,10 @@ def command(  # noqa: PLR0913 - an argument for each option
         with say.watch.stage("model", source):
             model = load(source, seed, dtype)
             made = generation(model, max_length, single_method)
+        for name in {method for own in limits.values() for method in own["methods"]}:
+            if name not in made.methods:
+                cure = f"it has {', '.join(made.methods)}"
+                raise PluginError("--plugin", f"there is no method {name!r}", cure)
         lowerer = lowerers.lowerer(
             say, plugins=names, limits=limits, jobs=jobs, on_failure=on_failure, **lowering
         )

@@ -19,7 +19,7 @@ def load(text: str, seed: int = 0, dtype: str | None = None) -> Any:
     """Return the decoder of a SOURCE, in evaluation mode.
 
     Raises:
-        SourceError: It can't be loaded, or is no decoder of transformers.
+        SourceError: It can't be loaded, or is not a decoder of transformers.
     """
     torch.manual_seed(seed)
     kind = getattr(torch, dtype) if dtype else None
