@@ -137,7 +137,7 @@ def installed(outside, tmp_path_factory):
 
 
 def test_installed_wheels_are_what_is_imported(installed, outside):
-    origins = installed.origins([*PLUGINS, "cpp", "page", "tune"], outside)
+    origins = installed.origins([*PLUGINS, "cpp", "llm", "page", "tune"], outside)
     assert sorted(origins) == sorted(PACKAGES)
     assert all(installed.folder in path.parents for path in origins.values())
 
@@ -163,6 +163,7 @@ def test_the_extras_name_the_distributions(outside):
     lines = metadata.read_text("utf-8").splitlines()
     for extra, distribution in (
         ("cpp", "etdev-cpp"),
+        ("llm", "etdev-llm"),
         ("tune", "etdev-tune"),
         ("page", "etdev-page"),
         ("html", "etdev-page"),
