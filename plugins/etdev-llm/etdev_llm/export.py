@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         for name in {method for own in limits.values() for method in own["methods"]}:
             if name not in made.methods:
                 cure = f"it has {', '.join(made.methods)}"
-                raise PluginError("--plugin", f"there is no method {name!r}", cure)
+                raise PluginError("--plugin", f"the file has no method {name!r}", cure)
         lowerer = lowerers.lowerer(
             say, plugins=names, limits=limits, jobs=jobs, on_failure=on_failure, **lowering
         )

@@ -33,9 +33,9 @@ MORE = {
 }  # fmt: skip
 
 
-def decoder(kind):
+def decoder(kind, **sizes):
     torch.manual_seed(0)
-    config = AutoConfig.for_model(kind, **{**SIZES, **MORE[kind]})
+    config = AutoConfig.for_model(kind, **{**SIZES, **MORE[kind], **sizes})
     return AutoModelForCausalLM.from_config(config).eval()
 
 
@@ -55,7 +55,7 @@ def assert_generates(model, path):
 
 
 def test_a_decoder_generates_what_eager_does(tmp_path):
-    model = decoder("llama")
+    model = decoder("llama", num_hidden_layers=1)
     _, path = lowered(model, tmp_path)
     steps = assert_generates(model, path)
     data = path.read_bytes()
