@@ -6,8 +6,9 @@ order, and never from two threads. A backend needs `claim_nodes`; `claim_constan
 travel inside its delegates, and `resolve_device` if it has more than one device. plugins/README.md
 tells the life of a plugin from the first hook to the last.
 
-A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for;
-with another than `API` it is left out with a warning, or refused if it was asked for.
+A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for, or
+with `(1, 2)` which ones; with none that is run here it is left out with a warning, or refused if it
+was asked for.
 
 What a hook gets is the host's: look, don't change, and leave the settings of the process as they
 are. What a hook returns is checked, and a fault raises PluginError with the plugin's name. What a

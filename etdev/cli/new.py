@@ -41,7 +41,7 @@ class New(Command):
 @options.as_json
 @options.debug
 def command(kind: str, name: str | None, into: Path) -> None:
-    """Write a new plugin's distribution, or print the guide to plugins.
+    """Write the distribution of a new plugin, or print the guide.
 
     With etdev[cpp], etdev new app net.pte writes a C++ project that runs a .pte.
 

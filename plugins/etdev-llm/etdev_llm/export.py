@@ -80,12 +80,12 @@ def command(  # noqa: PLR0913 - an argument for each option
     on_failure: str | None,
     **lowering: Any,
 ) -> None:
-    """Lower SOURCE, a decoder of transformers, to one .pte with prefill and decode.
+    """Lower SOURCE, a decoder of transformers, to one .pte.
 
     SOURCE is a local folder or a hub id, a config.json (with random weights), or file.py:function,
-    whose function returns the model. Both methods take token ids and the position of the first one,
-    return the logits behind the last token, and share weights and cache. Before it is written,
-    three generations are compared with PyTorch, logit by logit.
+    whose function returns the model. Both methods, prefill and decode, take token ids and the
+    position of the first one, return the logits behind the last token, and share weights and cache.
+    Before it is written, three generations are compared with PyTorch, logit by logit.
 
     \b
     etdev llm ./llama -o net.pte --max-length 256

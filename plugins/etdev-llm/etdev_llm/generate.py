@@ -48,7 +48,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     seed: int,
     runner: str | None,
 ) -> None:
-    """Generate the most likely tokens with PROGRAM, a .pte that `etdev llm` wrote.
+    """Generate the most likely tokens with PROGRAM, made by etdev llm.
 
     Prints each token when it is known, then tokens per second of prefill and decode, and the
     peak memory of this process. --check compares tokens and logits at every step with PyTorch,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +113,11 @@ class Player:
 
     def _call(self, method: str, inputs: Sequence[Any] = (), load: bool = False) -> Sequence[Any]:
         try:
-            if method not in self._methods:
-                self._methods[method] = self._program.load_method(method)
-            return () if load else self._methods[method].execute(inputs)
+            # ExecuTorch writes its logs to sys.stderr; they belong with the output of C++.
+            with redirect_stderr(sys.__stderr__ or sys.stderr):
+                if method not in self._methods:
+                    self._methods[method] = self._program.load_method(method)
+                return () if load else self._methods[method].execute(inputs)
         except Exception as error:
             what = f"{method} failed: {first_line(error)}"
             raise RunError(str(self.path), what, "see etdev check, and etdev run") from error
