@@ -131,7 +131,7 @@ class Compilation:
         self, decision: Decision, failures: Sequence[Done], barred: dict[str, Verdicts]
     ) -> Decision:
         """Plan again; a plugin can't have the nodes that its backend failed on."""
-        faults = bar(failures, barred)
+        faults = _bar(failures, barred)
         with decision.stages.stage("plan"):
             try:
                 plan, decided = self.composition.plan(
@@ -144,7 +144,7 @@ class Compilation:
         return evolve(decision, plan=plan, programs=decided)
 
 
-def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:
+def _bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:
     """Bar plugins from the nodes that their backends failed on, and return the errors."""
     faults = [fault for done in failures for fault in done.faults()]
     for partition, error in faults:

@@ -162,5 +162,7 @@ def tolerance_of(model: Any) -> float:
     """Return the accepted error of logits, by the dtype of the weights."""
     import torch
 
+    from etdev_llm.playback import TOLERANCE
+
     dtype = next(model.parameters()).dtype
-    return 1e-4 if dtype == torch.float32 else 16 * torch.finfo(dtype).eps
+    return TOLERANCE if dtype == torch.float32 else 16 * torch.finfo(dtype).eps

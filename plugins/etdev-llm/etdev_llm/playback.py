@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from etdev.errors import RunError, VerifyError, first_line
 from etdev.pte.artifact import Artifact
@@ -125,8 +125,7 @@ class Player:
 
 def program_of(path: Path, artifact: Artifact) -> Program:
     """Return a program for any runner."""
-    program = Program.of(path, artifact.methods)
-    return Program(program.source, program.data, program.modules, program.libraries, True)
+    return evolve(Program.of(path, artifact.methods), share_arenas=True)
 
 
 def inputs_of(tokens: Sequence[int], start: int) -> tuple[torch.Tensor, torch.Tensor]:
