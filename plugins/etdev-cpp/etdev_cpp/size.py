@@ -33,7 +33,7 @@ SIZE = Document("etdev.size", 1)
 @options.as_json
 @options.debug
 def command(program: Path, plan_file: Path | None, operators: Path | None) -> None:
-    """Show the bytes of a .pte by part, and the libraries to link for it.
+    """Show the bytes of a .pte by part, and the libraries to link.
 
     PROGRAM may be any .pte, not only one that etdev wrote. The libraries are the shared ones of the
     installed ExecuTorch. A build of ExecuTorch from source with the file that --operators writes
