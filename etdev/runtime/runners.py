@@ -67,6 +67,9 @@ class Runner(Protocol):
     def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
         """Call a method several times; the value is its ETDump, empty if none is written."""
 
+    def close(self) -> None:
+        """End its process; the next call starts one."""
+
 
 @frozen(eq=False)
 class PythonRunner:
@@ -103,6 +106,9 @@ class PythonRunner:
 
     def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
         return self.child.run(trace_calls, self._loaded_here(program), method, inputs, count)
+
+    def close(self) -> None:
+        self.child.close()
 
     def _loaded_here(self, program: Program) -> Program:
         return evolve(program, loader=self.loader)

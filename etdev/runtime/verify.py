@@ -24,15 +24,7 @@ from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
-from etdev.runtime.sessions import (
-    Call,
-    Eager,
-    Session,
-    interleaved,
-    is_random,
-    new_session,
-    plays,
-)
+from etdev.runtime.sessions import Call, Eager, Session, interleaved, is_random, new_session, plays
 from etdev.runtime.verification import EdgeCall, Verification
 from etdev.schema.report.sheet import counted
 from etdev.schema.stages import Listener

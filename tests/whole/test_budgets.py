@@ -32,7 +32,7 @@ BUDGETS = {
     "quirks": (2_428, 2_300),
     "registry": (2_085, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_516, 1_900),
+    "runtime": (2_514, 1_900),
     "scaffold": (170, 200),
     # Issue 33: `runtime_bytes` in a budget.
     "schema": (2_507, 2_300),
@@ -40,13 +40,14 @@ BUDGETS = {
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_567, 24_000)
+HOST = (25_565, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
     "etdev-cpp": (1_394, 1_000),
-    "etdev-tune": (3_200, 3_200),
+    # Issue 33: `etdev tune --runner`.
+    "etdev-tune": (3_299, 3_200),
     "etdev-page": (950, 700),
     "etdev-cpu": (1_640, 1_600),
     # Issue 35.

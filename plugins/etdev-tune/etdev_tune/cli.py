@@ -59,9 +59,10 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     show_default=True, help="The cost to reduce; size counts ExecuTorch's libraries, too.",
 )  # fmt: skip
 @click.option(
-    "--on", "runner", default="local", show_default=True, metavar="RUNNER",
+    "--on", default="local", show_default=True, metavar="TARGET",
     help="Where to measure: local, ssh:host, adb, or a command template.",
 )  # fmt: skip
+@options.runner
 @click.option(
     "--threads", type=click.IntRange(1), default=1, show_default=True,
     help="Threads of the runtime and its delegates.",
@@ -84,7 +85,8 @@ def command(  # noqa: PLR0913 - an argument for each option
     tolerance: float,
     files: Sequence[str],
     objective: str,
-    runner: str,
+    on: str,
+    runner: str | None,
     threads: int,
     store: Path | None,
     no_store: bool,
@@ -103,6 +105,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev tune net.py:model -o net.pte --budget 2m --tolerance 1e-2 --threads 2
     etdev tune net.py:model -o net.pte --inputs short.pt --inputs long.pt
     etdev tune net.py:model -o net.pte --on ssh:board
+    etdev tune net.py:model -o net.pte --runner cpp
     etdev tune -o net.pte --show
 
     Measurements are kept: stopped and started again, it continues.
@@ -128,7 +131,8 @@ def command(  # noqa: PLR0913 - an argument for each option
             budget_s=budget_s,
             tolerance=tolerance,
             objective=objective,
-            on=runner,
+            on=on,
+            runner=runner,
             policy=threads,
             store=False if no_store else store,
             **lowerers.arguments(**lowering),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tomlkit
 from attrs import asdict, fields
 
 from etdev.errors import RegistryError
@@ -24,18 +24,19 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
         for field in fields(Registry)
         if isinstance(value := getattr(registry, field.name), (bool, str)) and field.name != "text"
     }
-    lines = [f"# {line}".rstrip() for line in comment]
-    lines += _pairs({**settings, "trusted": registry.trusted})
-    for pin in registry.pins:
-        lines += ["", "[[pin]]", *_pairs(asdict(pin))]
-    if registry.budget:
-        lines += ["", "[budget]", *_pairs(asdict(registry.budget))]
-    for entry in registry.entries:
-        table = f"plugins.{_key(entry.name)}"
-        lines += ["", f"[{table}]", *_pairs(_of_plugin(entry))]
-        if entry.options:
-            lines += ["", f"[{table}.options]", *_pairs(entry.options)]
-    return "\n".join(lines) + "\n"
+    document = {
+        **settings,
+        "trusted": registry.trusted,
+        "pin": [asdict(pin) for pin in registry.pins] or None,
+        "budget": asdict(registry.budget) if registry.budget else None,
+        "plugins": {entry.name: _of_plugin(entry) for entry in registry.entries},
+    }
+    try:
+        text = tomlkit.dumps(_known(document))
+    except ValueError as error:
+        what = f"{error} and can't be written as TOML"
+        raise RegistryError("registry", what, "give text, numbers, lists or tables") from error
+    return "".join([*(f"# {line}".rstrip() + "\n" for line in comment), text])
 
 
 def _of_plugin(entry: PluginEntry) -> dict[str, Any]:
@@ -45,30 +46,12 @@ def _of_plugin(entry: PluginEntry) -> dict[str, Any]:
         "partitioner": entry.partitioner or None,
         **asdict(entry.limits),
         "device": {key: str(device) for key, device in entry.devices.items()} or None,
+        "options": entry.options or None,
     }
 
 
-def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table, without values that are None, which TOML can't write."""
-    for key, value in values.items():
-        if value is not None:
-            yield f"{_key(key)} = {_value(value)}"
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("-", "_").isidentifier()
-    return name if bare else _value(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, (bool, str)):
-        # JSON's words are TOML's, except that TOML's text has no DEL.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, (int, float)):
-        return repr(value)
+def _known(value: Any) -> Any:
+    """Return a value without the entries of its tables that are None, which TOML can't write."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_value, value))}]"
-    what = f"{value!r} can't be written as TOML"
-    raise RegistryError("registry", what, "give text, numbers, lists or tables")
+        return {key: _known(item) for key, item in value.items() if item is not None}
+    return list(map(_known, value)) if isinstance(value, (list, tuple)) else value

@@ -37,6 +37,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     tolerance: float = 1e-3,
     objective: str = LATENCY,
     on: Runner | str = "local",
+    runner: str | None = None,
     policy: Policy | int = 1,
     store: str | os.PathLike[str] | bool | None = None,
     listener: Listener | None = None,
@@ -66,7 +67,9 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         tolerance: Largest error, relative to the largest value of an output.
         objective: `latency`, `size` of the files and of the libraries that a C++ program needs for
             them, or peak `memory`.
-        on: A runner, or the name of one: `local`, `ssh:host`, `adb`, a command template.
+        on: A target, or the name of one: `local`, `ssh:host`, `adb`, a command template.
+        runner: Name of the runtime that runs programs on this machine, such as `cpp`; None for the
+            ones that plugins name for their delegates, else executorch.runtime.
         policy: Settings of each measurement, or just the number of threads.
         store: Folder of measurements; None for the one that the environment variable
             ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for none.
@@ -78,7 +81,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     Raises:
         TuneError: No inputs exercise the model, it draws random numbers, no candidate is within
             the tolerance, or an argument makes no sense.
-        RunError: The runner isn't there, or is lost.
+        RunError: The target or the runner isn't there, or is lost.
         EtdevError: As `Lowerer.lower`.
 
     Example:
@@ -95,14 +98,15 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     setup = Setup.of(**lowering)
     methods = methods_of(model, inputs, kwargs, dynamic_shapes)
     how = Policy(threads=policy) if isinstance(policy, int) else policy
-    runner = open_runner(on) if isinstance(on, str) else on
+    plugins = tuple(setup.plugins.values())
+    target = open_runner(on, plugins, runner) if isinstance(on, str) else on
     try:
-        say("target", runner.name)
-        fingerprint = runner.fingerprint()
+        say("target", target.name)
+        fingerprint = target.fingerprint()
         kept.check()
         say("reference", "eager PyTorch")
         cases = cases_of(methods, measured_on)
-        measurer = Measurer(runner, fingerprint, cases, how, kept, say)
+        measurer = Measurer(target, fingerprint, cases, how, kept, say)
         contest = Contest(measurer, objective, tolerance, clock)
         with scratch() as builds:
             search = Search(Builder(methods, setup, Path(builds)), contest, clock, say)
@@ -110,7 +114,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             return finish(search, outputs)
     finally:
         if isinstance(on, str):
-            runner.close()
+            target.close()
 
 
 def _check(tolerance: float, objective: str) -> None:

@@ -18,7 +18,7 @@ def target(here, monkeypatch):
     """A target on which every program takes 1 ms, in place of this machine."""
     scripted = Scripted(lambda backends: 1 if backends else 10)
 
-    def open_runner(text):
+    def open_runner(text, *_):
         if text != "local":
             raise RunError(text, "is not there", "start it")
         return scripted

@@ -22,7 +22,7 @@ WRITES = {
 @pytest.fixture(autouse=True)
 def desk(here, monkeypatch, tmp_path_factory):
     """A file in the place of a folder, old files, and temporary files of this test only."""
-    monkeypatch.setattr("etdev_tune.tune.open_runner", lambda _: Scripted(lambda _: 1))
+    monkeypatch.setattr("etdev_tune.tune.open_runner", lambda *_: Scripted(lambda _: 1))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     disks.lay_out(here, [name for _, name, _ in WRITES.values() if name])
     return here

@@ -26,6 +26,15 @@
 
 #include "frames.h"
 
+// As in ExecuTorch's threadpool.h, which its wheel has no copy of.
+namespace executorch::extension::threadpool {
+class ThreadPool {
+ public:
+  bool _unsafe_reset_threadpool(uint32_t threads);
+};
+ThreadPool* get_threadpool();
+}  // namespace executorch::extension::threadpool
+
 namespace etdev {
 namespace {
 
@@ -178,6 +187,11 @@ int main() {
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   executorch::runtime::runtime_init();
+  if (const char* threads = std::getenv("OMP_NUM_THREADS")) {
+    // ExecuTorch itself starts a thread for each fast processor.
+    const auto count = std::strtoul(threads, nullptr, 10);
+    if (count > 0) executorch::extension::threadpool::get_threadpool()->_unsafe_reset_threadpool(count);
+  }
   while (auto order = etdev::Reader::next(orders)) etdev::answer(*order, answers);
   return 0;
 }

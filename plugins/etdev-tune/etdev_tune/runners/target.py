@@ -14,12 +14,15 @@ from attrs import asdict, evolve
 
 from etdev.errors import RunError
 from etdev.pte.read import read
+from etdev.registry.plugin import Plugin
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.kernels import kernel_modules
+from etdev.runtime.runners import PYTHON, named, runner_of
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.exchange import Failure, Request, Result, Runner
 from etdev_tune.runners.commands import WORDS, Command, command_of
 from etdev_tune.runners.connection import Connection
+from etdev_tune.runners.runtimes import measured
 
 # Time for an answer beyond the limit of its run, which the worker enforces.
 GRACE_S = 30.0
@@ -81,12 +84,31 @@ class Target:
 
 
 class Local(Target):
-    """This machine, with this Python and its libraries of kernels."""
+    """This machine, with this Python and its libraries of kernels.
 
-    def __init__(self) -> None:
+    Args:
+        plugins: Name the runners that have their delegates.
+        runner: Name of the runner of all programs, whatever the plugins say.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin] = (), runner: str | None = None) -> None:
+        self._plugins, self._runner = plugins, runner
         path = os.pathsep.join(folder for folder in sys.path if folder)
         environment = {**os.environ, "PYTHONPATH": path}
-        super().__init__(Command("local", (WORDS,), sys.executable, environment))
+        name = f"local, {runner}" if runner else "local"
+        super().__init__(Command(name, (WORDS,), sys.executable, environment))
+
+    def fingerprint(self) -> Mapping[str, str]:
+        """Return what times depend on; raise a RunError if the runner can't be used."""
+        if not self._runner:
+            return super().fingerprint()
+        named(self._runner)
+        return {**super().fingerprint(), "runner": self._runner}
+
+    def run(self, request: Request) -> Result | Failure:
+        """Run a program in a new process of the runner that has its delegates."""
+        runner = runner_of(read(request.program), self._plugins, self._runner)
+        return super().run(request) if runner is PYTHON else measured(runner, request)
 
     def _names(self, inputs: bytes, *files: Path) -> list[str]:
         return [*self._connection.push([inputs]), *(str(file.absolute()) for file in files)]
@@ -95,15 +117,21 @@ class Local(Target):
         return sorted(torch.ops.loaded_libraries)
 
 
-def open_runner(text: str) -> Runner:
-    """Make a runner, which connects when it is first asked.
+def open_runner(text: str, plugins: Sequence[Plugin] = (), runner: str | None = None) -> Runner:
+    """Make a target, which connects when it is first asked.
 
     Args:
         text: `local`; `ssh:host` or `ssh:user@host:/path/to/python`; `adb`, `adb:SERIAL` or
             `adb:SERIAL:/path/to/python`; or a command that starts a Python elsewhere, with
             `{command}` in its place: `docker exec -i box {command}`.
+        plugins: As for `Local`.
+        runner: As for `Local`, which alone has another than `python`.
 
     Raises:
-        RunError: The text names no runner.
+        RunError: The text names no target, or one that lacks the runner.
     """
-    return Local() if text == "local" else Target(command_of(text))
+    if text == "local":
+        return Local(plugins, runner)
+    if runner not in (None, PYTHON.name):
+        raise RunError(text, f"has no runner {runner!r}", "measure with it on this machine")
+    return Target(command_of(text))

@@ -10,6 +10,8 @@ import time
 from importlib import import_module, metadata
 from pathlib import Path
 
+# Variables that libraries read their number of threads from.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # In memory before any run: the first touch of new pages takes as long as the calculation.
 _SENTINEL = b"\1" * (4 << 20)
 
@@ -61,7 +63,7 @@ def version(name: str) -> str:
 
 def use_threads(count: int) -> None:
     """Set the number of threads of the runtime and its delegates, before either starts one."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in THREADS:
         os.environ[name] = str(count)
     if hasattr(os, "sched_setaffinity"):
         # OpenVINO, for one, starts a thread for each processor. The last ones are the fast ones
