@@ -22,12 +22,13 @@ from etdev.edge.reference import written
 from etdev.errors import SourceError
 from etdev.graph.inlining import call
 from etdev.graph.ops import ORDERED
-from etdev.graph.rebuild import copy_graph, without_inputs
+from etdev.graph.rebuild import copy_graph, rebuilt, without_inputs
 from etdev.graph.signature import renamed, unwritten_constants
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.edge import with_parts
 from etdev.upstream.trees import pytree
 
+_ON_HOST = "move the model with .cpu() before it is exported"
 _NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
 
 
@@ -40,6 +41,25 @@ def sparse_tensors(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if isinstance(value, torch.Tensor) and value.layout != torch.strided:
             yield name, str(value.layout).removeprefix("torch.")
+
+
+def away_from_host(program: ExportedProgram) -> Iterator[str]:
+    """Yield the weights whose memory is that of a GPU or another device."""
+    values = {**program.constants, **program.state_dict}.items()
+    yield from (n for n, v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu")
+
+
+def to_host(program: ExportedProgram, found: Sequence[str]) -> ExportedProgram:
+    """Copy weights to the host; the devices of the graph's values, which plugins read, stay."""
+    program, copies = rebuilt(program, copy_graph(program.graph)), dict[int, torch.Tensor]()
+    for values in (program.state_dict, program.constants):
+        for name in values.keys() & set(found):
+            value: Any = values[name]
+            # One tensor under two names stays one.
+            host = copies.setdefault(id(value), value.detach().cpu())
+            is_parameter = isinstance(value, torch.nn.Parameter)
+            values[name] = torch.nn.Parameter(host, value.requires_grad) if is_parameter else host
+    return program
 
 
 def python_inputs(program: ExportedProgram) -> Iterator[Any]:
@@ -150,6 +170,19 @@ SPARSE_TENSORS = Quirk(
         error=SourceError,
     ),
 )
+WEIGHTS_ELSEWHERE = Quirk(
+    name="weights-elsewhere",
+    stage=Stage.EDGE,
+    summary="The bytes of a weight are read at its address, and a GPU's address crashes Python.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, _tensor_spec_to_evalue",
+    affects="executorch<1.6",
+    find=away_from_host,
+    fix=to_host,
+    refusal=Refusal("weights {names} can't be copied to the host: {why}", _ON_HOST),
+    in_loop=Refusal(
+        "weights {names} are not in the host's memory, where ExecuTorch reads", _ON_HOST
+    ),
+)
 PYTHON_INPUTS = Quirk(
     name="python-inputs",
     stage=Stage.SOURCE,
@@ -208,6 +241,7 @@ MATRIX_CHECKS = Quirk(
 )
 QUIRKS = (
     SPARSE_TENSORS,
+    WEIGHTS_ELSEWHERE,
     PYTHON_INPUTS,
     NO_TENSOR_OUTPUTS,
     EMPTY_WEIGHTS,

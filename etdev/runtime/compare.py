@@ -149,7 +149,7 @@ def _mismatch(value: Any, wanted: Any, tolerance: Tolerance, step: float) -> str
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
-    a, b = a.detach().to(torch.float64), b.detach().to(torch.float64)
+    a, b = (value.detach().to("cpu", torch.float64) for value in (a, b))
     if a.shape != b.shape or not b.numel():
         return Difference(0.0 if a.shape == b.shape else math.inf, 0.0)
     # Equal infinities differ by nan and are not an error; a nan on one side alone is.

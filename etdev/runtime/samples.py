@@ -113,7 +113,7 @@ class Samples:
             # Different numbers show more than the same one in every place.
             low, high = (-2.0, 2.0) if low == high else (low, high)
             made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
-            return _ordered((made * (high - low) + low).to(value.dtype), value)
+            return _ordered((made * (high - low) + low).to(value), value)
         if value.is_complex() or (not integers and sizes == tuple(value.shape)):
             return value.clone()
         # torch has no minimum of most unsigned integers.
@@ -124,7 +124,7 @@ class Samples:
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
         made = torch.randint(low, high + 1, sizes, generator=self._generator)
-        return _ordered(made.to(value.dtype), value)
+        return _ordered(made.to(value), value)
 
     def _sprinkled(self, value: Any, index: int, integers: bool) -> Any:
         """Make a fresh value with an edge value of its dtype in the first and some other places."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.export import Dim
+from toys.gpu_tensors import OnGpu
 from zoo import random
 
 from quirks import Repro, model, repro
@@ -42,6 +43,13 @@ def sparse_tensors() -> Repro:
         return net.weight @ x.T
 
     return Repro(model(product, weight=torch.eye(4).to_sparse()), [X], expects="error")
+
+
+@repro
+def weights_elsewhere() -> Repro:
+    module = model(lambda net, x: x @ net.weight + net.bias, weight=OnGpu(random(4, 5)))
+    module.bias = torch.nn.Parameter(OnGpu(random(5)), requires_grad=False)
+    return Repro(module, [X], (OnGpu(X),), expects="crash")
 
 
 @repro

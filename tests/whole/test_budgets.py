@@ -29,7 +29,8 @@ BUDGETS = {
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_751, 1_500),
-    "quirks": (2_428, 2_300),
+    # Issue 33: weights in the memory of a GPU, on which Python crashed.
+    "quirks": (2_462, 2_300),
     "registry": (2_085, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
     "runtime": (2_514, 1_900),
@@ -40,7 +41,7 @@ BUDGETS = {
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_565, 24_000)
+HOST = (25_596, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -59,3 +59,13 @@ def test_it_computes_what_eager_computes(lowered):
     done = run(path, inputs, repeat=10)
     for difference in compare(done.outputs, expected):
         assert difference.max_error <= 1e-2 * max(1.0, difference.max_value)
+
+
+@pytest.mark.parametrize("plugins", [["cuda", "cpu"], ["cpu"], []], ids=", ".join)
+def test_a_model_on_the_gpu_has_its_other_weights_on_the_host(plugins, tmp_path):
+    module, inputs = nets.mlp()
+    there = tuple(value.cuda() for value in inputs)
+    lowered = Lowerer(plugins).lower(module.cuda(), there)
+    lowered.save(tmp_path / "net.pte")
+    if "cuda" not in plugins:
+        assert lowered.verify().unverified == ()
