@@ -27,7 +27,7 @@ class Viewed:
     """A plan with everything that the command knows about it.
 
     Args:
-        plan: The plan.
+        plan: The plan; one without methods for a .pte that carries none.
         title: The model's source, or the name of the .pte.
         artifact: The contents of the .pte; None without a .pte.
         profile: The profile of a run; None if nothing was measured.
@@ -92,7 +92,7 @@ def write(viewed: Callable[[], Viewed]) -> None:
 
 
 def of_file(file: Path, profile: Profile | None = None) -> Viewed:
-    """Return the plan of a JSON file, or a .pte with the plan in it or the part that it shows."""
+    """Return the plan of a JSON file, or a .pte with the plan that it carries."""
     if file.suffix != ".pte":
         from etdev.cli.explain import read_plan
 
@@ -101,14 +101,13 @@ def of_file(file: Path, profile: Profile | None = None) -> Viewed:
 
 
 def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:
-    """Return a .pte with the plan in it, or with the part of the plan that the .pte shows."""
+    """Return a .pte with the plan that it carries."""
     from etdev.pte.embedded_plan import find_ledger
-    from etdev.pte.instructions import seen
     from etdev.pte.read import read
 
     known = find_ledger(program)
-    plan, note = known or seen(program), "" if known else _NOTE
-    return Viewed(plan, program.name, read(program), profile, note=note)
+    note = "" if known else _NOTE
+    return Viewed(known or Plan(()), program.name, read(program), profile, note=note)
 
 
 @contextmanager

@@ -1,21 +1,14 @@
-"""Instructions of a .pte: a list of them, and the plan that they show if the .pte carries none."""
+"""Instructions of a method of a .pte, in the order in which they run."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import frozen
 
 from etdev.pte.opening import opened, program_of
-from etdev.pte.read import COPIES, device, dtype_of, operator_name
-from etdev.schema.device import CPU
-from etdev.schema.ledger import Entry, Ledger
-from etdev.schema.partition import OWN_DEVICE, Partition, target_device
-from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.tensors import Copy, Tensor
+from etdev.pte.read import COPIES, operator_name
 
 
 @frozen
@@ -45,7 +38,7 @@ def steps(path: Path, method: str) -> list[Step]:
         plan = next(plan for plan in program.execution_plan if plan.name == method)
         order: dict[int, int] = {}
         return [
-            Step(*_kind(plan, item.instr_args, order), chain=number, index=index)
+            Step(*kind_of(plan, item.instr_args, order), chain=number, index=index)
             for number, chain in enumerate(plan.chains)
             for index, item in enumerate(chain.instructions)
         ]
@@ -53,17 +46,7 @@ def steps(path: Path, method: str) -> list[Step]:
     return opened(path, read)
 
 
-def seen(path: Path) -> Plan:
-    """Return a plan of a .pte's delegates and kernels, and the values between them.
-
-    It has no nodes and no reasons. The owner of a delegate is its backend. The first instruction
-    that mentions a value is taken for the one that computes it.
-    """
-    program, _ = opened(path, program_of)
-    return Plan(tuple(_Method(plan).plan() for plan in program.execution_plan))
-
-
-def _kind(plan: Any, instruction: Any, order: dict[int, int]) -> tuple[str, str, int | None]:
+def kind_of(plan: Any, instruction: Any, order: dict[int, int]) -> tuple[str, str, int | None]:
     """Return the kind and name of an instruction, and a delegate's position in the order."""
     kind = type(instruction).__name__
     if kind == "DelegateCall":
@@ -73,116 +56,3 @@ def _kind(plan: Any, instruction: Any, order: dict[int, int]) -> tuple[str, str,
         name = operator_name(plan.operators[instruction.op_index])
         return "copy" if name.startswith(COPIES) else "kernel", name, None
     return "control", kind, None
-
-
-@define
-class _Method:
-    """ExecuTorch's schema object of a method, whose instructions are read one after the other."""
-
-    emitted: Any
-    names: dict[int, str] = field(factory=dict)
-    order: dict[int, int] = field(factory=dict)
-    entries: list[Entry] = field(factory=list)
-    partitions: dict[int, Partition] = field(factory=dict)
-    copies: dict[Copy, None] = field(factory=dict)
-
-    def plan(self) -> MethodPlan:
-        """Return the plan that its instructions show."""
-        self.names = {value: f"input {i}" for i, value in enumerate(self.emitted.inputs)}
-        for chain in self.emitted.chains:
-            for instruction in chain.instructions:
-                self._read(instruction.instr_args)
-        partitions = tuple(self.partitions.values())
-        return MethodPlan(
-            method=self.emitted.name,
-            partitions=partitions,
-            delegates=tuple(partition.name for partition in partitions),
-            copies=tuple(self.copies),
-            fallback=tuple(entry.node for entry in self.entries),
-            ledger=Ledger(tuple(self.entries)),
-        )
-
-    def _read(self, instruction: Any) -> None:
-        kind, name, position = _kind(self.emitted, instruction, self.order)
-        if position is not None:
-            self._delegate(name, position, instruction)
-        elif kind == "copy":
-            self._copy(instruction)
-        elif kind == "kernel":
-            self._kernel(name, instruction)
-        elif name == "MoveCall" and instruction.move_from in self.names:
-            self.names[instruction.move_to] = self.names[instruction.move_from]
-
-    def _delegate(self, backend: str, position: int, call: Any) -> None:
-        specs = self.emitted.delegates[call.delegate_index].compile_specs
-        own = target_device("", specs, OWN_DEVICE) or CPU
-        name = f"{backend} #{position}"
-        fresh = Partition(name, self.emitted.name, backend, backend, nodes=(), device=own)
-        partition = self.partitions.get(position, fresh)
-        read, computed = self._values(call.args)
-        places = [device(self._value(value)) for value in (*read, *computed)]
-        self.partitions[position] = evolve(
-            partition,
-            inputs=(*partition.inputs, *map(self._tensor, read)),
-            outputs=(*partition.outputs, *map(self._tensor, computed)),
-            device=next((place for place in places if not place.is_cpu), partition.device),
-        )
-
-    def _kernel(self, name: str, call: Any) -> None:
-        read, computed = self._values(call.args)
-        op = name.replace("::", ".")
-        self.entries.append(
-            Entry(
-                node=f"{op} #{len(self.entries)}",
-                op=op,
-                owner=None,
-                partition=None,
-                verdicts=(),
-                inputs=tuple(self.names[value] for value in read),
-                values=tuple(self.names[value] for value in computed),
-            )
-        )
-
-    def _copy(self, call: Any) -> None:
-        read, computed = self._values(call.args)
-        for source, target in zip(read, computed, strict=False):
-            places = [device(self._value(value)) for value in (source, target)]
-            self.copies[Copy(self._tensor(source), *places)] = None
-            # Instructions that read the copy read the value.
-            self.names[target] = self.names[source]
-
-    def _values(self, args: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the values that an instruction reads and those that it computes, no constants."""
-        values = dict.fromkeys(self._tensors(args))
-        read = [value for value in values if value in self.names]
-        computed = [value for value in values if value not in self.names]
-        self.names |= {value: f"value {value}" for value in computed}
-        return read, computed
-
-    def _tensors(self, args: Sequence[int]) -> Iterator[int]:
-        for index in args:
-            value: Any = self._value(index) if index >= 0 else None
-            kind = type(value).__name__
-            if kind == "Tensor" and (index in self.names or not _is_constant(value)):
-                yield index
-            elif kind in ("TensorList", "OptionalTensorList"):
-                yield from self._tensors(value.items)
-
-    def _value(self, index: int) -> Any:
-        return self.emitted.values[index].val
-
-    def _tensor(self, index: int) -> Tensor:
-        value, name = self._value(index), self.names[index]
-        dtype = dtype_of(value)
-        return Tensor(name, dtype, tuple(value.sizes), _item_bytes(dtype) * math.prod(value.sizes))
-
-
-def _is_constant(tensor: Any) -> bool:
-    extra = tensor.extra_tensor_info
-    external = extra is not None and extra.location.name == "EXTERNAL"
-    return external or bool(tensor.data_buffer_idx)
-
-
-def _item_bytes(dtype: str) -> int:
-    # A bool, which has no digits, takes a byte.
-    return int("".join(filter(str.isdigit, dtype)) or 8) // 8

@@ -8,6 +8,7 @@ from attrs import asdict
 
 from etdev.cli.viewing import Viewed
 from etdev.files import check_writable as check  # noqa: F401  A view has both functions.
+from etdev_page.instructions import plan_of
 from etdev_page.page import Page
 
 
@@ -22,4 +23,7 @@ def write(file: Path, viewed: Viewed) -> None:
 
 def _page(viewed: Viewed) -> Page:
     fields = asdict(viewed, recurse=False)
-    return Page(**{**fields, "before": _page(viewed.before) if viewed.before else None})
+    fields["before"] = _page(viewed.before) if viewed.before else None
+    if viewed.artifact and not viewed.plan.methods:
+        fields["plan"] = plan_of(Path(viewed.artifact.path))
+    return Page(**fields)
