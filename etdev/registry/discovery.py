@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import importlib.util
 import inspect
-import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
 from typing import Any
@@ -59,21 +58,12 @@ def load_plugin(offer: Offer, registry: Registry) -> Plugin:
     if known := None if adapted else manifest_in(entry.value):
         check_api(offer.title, offer.distribution, known.etdev_api)
     target = offer.imported(needed or REINSTALL, limit_s)
-    try:
-        with waiting_for(entry.name, "its constructor", limit_s):
-            implementation = make_plugin(offer.title, target, listed.options)
-            if adapted:
-                from etdev.registry.adapted import adapt
+    with waiting_for(entry.name, "its constructor", limit_s):
+        implementation = make_plugin(offer.title, target, listed.options)
+        if adapted:
+            from etdev.registry.adapted import adapt
 
-                implementation = adapt(implementation, name=entry.name)
-    except PluginError as error:
-        # With the line of the first option that it names.
-        for option in listed.options:
-            place = registry.place("plugins", entry.name, "options", option)
-            if place and re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", error.what):
-                what = f"{error.what} ({place})"
-                raise type(error)(error.who, what, error.cure) from error.__cause__
-        raise
+            implementation = adapt(implementation, name=entry.name)
     return Plugin(
         entry.name,
         implementation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,22 +65,18 @@ class Manifest:
 
 
 def manifest_in(target: str) -> Manifest | None:
-    """Read the manifest in the package of an entry point, `module:name`; None if there is none.
+    """Read the manifest in the package of an entry point, `module:name`; None without one.
 
     Raises:
         PluginError: It can't be read, or has a key or a value that makes no sense.
     """
-    for folder in _folders(re.split("[:.]", target)[0]):
+    try:
+        spec = find_spec(re.split("[:.]", target)[0])
+    except (ImportError, ValueError):
+        return None
+    # Only packages have folders.
+    for folder in (spec.submodule_search_locations if spec else None) or ():
         file = Path(folder, FILE_NAME)
         if file.is_file():
             return read_toml(file.read_text(encoding="utf-8"), file, Manifest, PluginError)
     return None
-
-
-def _folders(package: str) -> Sequence[str]:
-    """Return the folders of a package, which is not imported; none for a module or a gap."""
-    try:
-        spec = find_spec(package)
-    except (ImportError, ValueError):
-        return ()
-    return (spec.submodule_search_locations if spec else None) or ()

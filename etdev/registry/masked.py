@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
@@ -16,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.method import MethodGraph, run_order
 from etdev.graph.nodes import FOREIGN_META, describe, graph_modules
-from etdev.graph.rebuild import rebuilt
+from etdev.graph.rebuild import rebuilt, with_own_graphs
 from etdev.schema.partition import Partition
 
 TAG = "delegation_tag"
@@ -29,74 +26,53 @@ def masked(program: ExportedProgram, method: str, taken: Mapping[str, str]) -> E
     Weights and foreign delegates are shared with the original. Nodes keep their names, and so do
     the values that come out of a delegate.
     """
-    mask = _Mask(MethodGraph(program, method))
-    delegates = list(partitions_of(mask.original, taken, _TAKEN))
+    copied = with_own_graphs(program)
+    graph, nodes = copied.graph, {node.name: node for node in copied.graph.nodes}
+    for node in (n for module in graph_modules(copied.graph_module) for n in module.graph.nodes):
+        node.meta.pop(TAG, None)
+    delegates = list(partitions_of(MethodGraph(program, method), taken, _TAKEN))
     empty = _empty_module(program) if delegates else None
-    for node in program.graph.find_nodes(op="placeholder"):
-        mask.copy(node)
+    calls = [_call(copied.graph_module, delegate, nodes, empty) for delegate in delegates]
     for unit in run_order(program.graph, delegates):
-        if isinstance(unit, int):
-            mask.call(delegates[unit], empty)
-        else:
-            mask.copy(unit)
-    mask.copy(program.graph.output_node())
-    signature = copy.deepcopy(program.graph_signature)
-    return rebuilt(program, mask.graph, signature, mask.root)
+        for node in calls[unit] if isinstance(unit, int) else [nodes[unit.name]]:
+            graph.output_node().prepend(node)
+    members = {name for delegate in delegates for name in delegate.nodes}
+    for node in reversed([node for name, node in nodes.items() if name in members]):
+        graph.erase_node(node)
+    for delegate, (_, _, *items) in zip(delegates, calls, strict=True):
+        for tensor, item in zip(delegate.outputs, items, strict=True):
+            item.name = tensor.name
+    copied.graph_module.recompile()
+    return copied
 
 
-@define(eq=False)
-class _Mask:
-    """A copy while it is built, in one walk over the original."""
-
-    original: MethodGraph
-    graph: Graph = field(factory=Graph)
-    copies: dict[str, Node] = field(factory=dict)
-    root: dict[str, Any] = field(factory=dict)
-    used: set[str] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        nodes = self.original.program.graph.nodes
-        self.used = {text for node in nodes for text in (node.name, str(node.target))}
-
-    def copy(self, node: Node) -> None:
-        copied = self.graph.node_copy(node, lambda read: self.copies[read.name])
-        copied.meta.pop(TAG, None)
-        self.copies[node.name] = copied
-        if node.op == "get_attr":
-            value = getattr(self.original.program.graph_module, str(node.target))
-            if isinstance(value, GraphModule):
-                value = copy.deepcopy(value)
-                # A partitioner may tag inside the branches of control flow, too.
-                for inner in (n for level in graph_modules(value) for n in level.graph.nodes):
-                    inner.meta.pop(TAG, None)
-            self.root[str(node.target)] = value
-
-    def call(self, delegate: Partition, module: LoweredBackendModule | None) -> None:
-        attribute = self._fresh(f"lowered_module_{delegate.name}")
-        self.root[attribute] = module
-        inputs = [self.copies[tensor.name] for tensor in delegate.inputs]
-        call = self.graph.create_node(
+def _call(
+    module: GraphModule,
+    delegate: Partition,
+    nodes: Mapping[str, Node],
+    lowered: LoweredBackendModule | None,
+) -> list[Node]:
+    """Call a delegate, and read its results instead of its nodes; return the new nodes."""
+    graph, attribute = module.graph, f"lowered_module_{delegate.name}"
+    while hasattr(module, attribute):
+        attribute += "_"
+    setattr(module, attribute, lowered)
+    inputs = [nodes[tensor.name] for tensor in delegate.inputs]
+    outputs = [nodes[tensor.name] for tensor in delegate.outputs]
+    with graph.inserting_before(graph.output_node()):
+        read = graph.create_node("get_attr", attribute, name=attribute)
+        call = graph.create_node(
             "call_function",
             executorch_call_delegate,
-            (self.graph.create_node("get_attr", attribute, name=attribute), *inputs),
-            name=self._fresh(f"delegate_{delegate.name}"),
+            (read, *inputs),
+            name=f"delegate_{delegate.name}",
         )
-        nodes = self.original.nodes
-        outputs = [nodes[self.original.number[tensor.name]] for tensor in delegate.outputs]
-        call.meta["val"] = [node.meta["val"] for node in outputs]
-        for position, node in enumerate(outputs):
-            item = self.graph.create_node(
-                "call_function", operator.getitem, (call, position), name=node.name
-            )
-            hidden = (*FOREIGN_META, TAG)
-            item.meta = {key: value for key, value in node.meta.items() if key not in hidden}
-            self.copies[node.name] = item
-
-    def _fresh(self, name: str) -> str:
-        """Return a name that no node or attribute of the original has."""
-        while name in self.used:
-            name += "_"
-        return name
+        items = [graph.call_function(operator.getitem, (call, n)) for n in range(len(outputs))]
+    call.meta["val"] = [node.meta["val"] for node in outputs]
+    for item, node in zip(items, outputs, strict=True):
+        item.meta = {key: value for key, value in node.meta.items() if key not in FOREIGN_META}
+        node.replace_all_uses_with(item)
+    return [read, call, *items]
 
 
 def partitions_of(graph: MethodGraph, taken: Mapping[str, str], owner: str) -> Iterator[Partition]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
+import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from attrs import Attribute, asdict, field, fields, frozen
+from packaging.utils import canonicalize_name
 
 from etdev.errors import EtdevError, RegistryError
 from etdev.schema.caching import CacheSettings
@@ -82,7 +82,6 @@ class Registry(_Settings):
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: Limit of nodes that may fall back to portable kernels; None sets none.
-        text: The text of the file, for the lines in messages.
         cache: Where compiled partitions are kept.
         on_failure: Treat a partition that can't be compiled as an `error`, or as a `fallback`.
     """
@@ -90,7 +89,6 @@ class Registry(_Settings):
     entries: tuple[PluginEntry, ...] = ()
     path: Path | None = None
     pins: tuple[Pin, ...] = ()
-    text: str = field(default="", eq=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,16 +100,11 @@ class Registry(_Settings):
         listed = {entry.name: entry for entry in self.entries}
         return listed.get(name) or PluginEntry(name, optional=True)
 
-    def place(self, *keys: str) -> str:
-        """Return the place that sets a key, as `registry.toml, line 3`; empty if none does."""
-        line = _line_of(self.text, ".".join(keys), self.path) if self.text else None
-        return f"{self.path}, line {line}" if line else ""
-
     def trusts(self, distribution: str) -> bool:
         """Return True if plugins of a distribution may be imported."""
         if self.trusted is None:
             return True
-        return _normal(distribution) in {_normal(name) for name in self.trusted}
+        return canonicalize_name(distribution) in map(canonicalize_name, self.trusted)
 
 
 def default_path() -> Path:
@@ -121,7 +114,7 @@ def default_path() -> Path:
     return shipped if shipped.exists() else package.parent / FILE_NAME
 
 
-def find(path: str | Path | None = None) -> Path:
+def find(path: str | os.PathLike[str] | None = None) -> Path:
     """Return the file to read: the given one, else one in the working directory, else etdev's own.
 
     There ./registry.toml precedes a ./pyproject.toml that has a table `[tool.etdev]`.
@@ -143,8 +136,8 @@ def find(path: str | Path | None = None) -> Path:
     return default_path()
 
 
-def load(path: str | Path | None = None) -> Registry:
-    """Read a registry file; refuse a key or value that makes no sense, with its line."""
+def load(path: str | os.PathLike[str] | None = None) -> Registry:
+    """Read a registry file; refuse a key or value that makes no sense."""
     file = find(path)
     try:
         text = file.read_text(encoding="utf-8")
@@ -170,7 +163,7 @@ def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
     settings = asdict(read_toml(text, path, _File), recurse=False)
     entries = tuple(plugin.entry(name) for name, plugin in settings.pop("plugins").items())
-    return Registry(entries, path=path, text=text, pins=settings.pop("pin"), **settings)
+    return Registry(entries, path=path, pins=settings.pop("pin"), **settings)
 
 
 class _Devices(dict[str, Device]):
@@ -208,14 +201,10 @@ class _File(_Settings):
     pin: tuple[Pin, ...] = ()
 
 
-def _normal(distribution: str) -> str:
-    return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
 def read_toml(
     text: str, path: Path, kind: type[_Kind], error: type[EtdevError] = RegistryError
 ) -> _Kind:
-    """Make a value of a class of a TOML text, or raise an error with the line of each mistake."""
+    """Make a value of a class of a TOML text, or raise an error with the key of each mistake."""
     try:
         data = tomllib.loads(text)
     # Also raised by numbers with thousands of digits, and by thousands of nested brackets.
@@ -226,15 +215,10 @@ def read_toml(
     try:
         return STRICT.structure(table, kind)
     except REFUSALS as refusal:
-        faults = [(_line_of(text, fault.key, path) or 0, fault) for fault in problems(refusal)]
+        faults = list(problems(refusal))
     if len(faults) == 1:
-        [(line, fault)] = faults
-        where = f"{path}, line {line}" if line else str(path)
-        raise error(where, f"{fault.key} {fault.what}", fault.cure)
-    lines = [
-        f"\n  line {line}: {fault.key} {fault.what}; {fault.cure}"
-        for line, fault in sorted(faults, key=lambda item: item[0])
-    ]
+        raise error(str(path), f"{faults[0].key} {faults[0].what}", faults[0].cure)
+    lines = [f"\n  {fault.key} {fault.what}; {fault.cure}" for fault in faults]
     raise error(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
 
 
@@ -247,37 +231,3 @@ def _table(data: Any, path: Path) -> Any:
         what = f"has no table [{TABLE}]"
         raise RegistryError(str(path), what, "add it, or give the path of a registry.toml")
     return tool["etdev"]
-
-
-def _line_of(text: str, key: str, path: Path | None = None) -> int | None:
-    """Return the first line that sets a dotted key, as `a.b = …` or as `b = …` under `[a]`.
-
-    `pin[1].op` is a key of the second of the tables `[[pin]]`. TOML parsers keep no positions.
-    """
-    if path and path.name == PROJECT:
-        return _line_of(text, f"{TABLE}.{key}".removesuffix("."))
-    # A key inside `{ ... }` is on the line of its table, a table inside `[ ... ]` on its key's.
-    parent = re.sub(r"(\[\d+\]|\.[^.\[]+)$", "", key)
-    if line := _lines(text).get(key):
-        return line
-    return _line_of(text, parent) if parent not in (key, TABLE) else None
-
-
-@lru_cache(maxsize=1)
-def _lines(text: str) -> dict[str, int]:
-    """Return the first line of each dotted key and of each table around one."""
-    table, lines, seen = "", dict[str, int](), Counter[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*(\[\[?)([^\]]+)\]", line):
-            table = full = header[2].strip().replace('"', "")
-            if header[1] == "[[":
-                seen[table] += 1
-                table = full = f"{table}[{seen[table] - 1}]"
-        elif setting := re.match(r"\s*([\w\"'.-]+)\s*=", line):
-            name = re.sub(r"[\"']", "", setting[1])
-            full = f"{table}.{name}".removeprefix(".")
-        else:
-            continue
-        for part in itertools.accumulate(full.split("."), "{}.{}".format):
-            lines.setdefault(part, number)
-    return lines

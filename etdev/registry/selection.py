@@ -11,13 +11,7 @@ from attrs import define, field
 
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, close_to
 from etdev.registry.answers import probe
-from etdev.registry.discovery import (
-    BUILTIN,
-    find_plugins,
-    load_builtin,
-    load_plugin,
-    make_plugin,
-)
+from etdev.registry.discovery import BUILTIN, find_plugins, load_builtin, load_plugin, make_plugin
 from etdev.registry.extensions import AUTOLOAD_OFF, Offer, autoload, the_only
 from etdev.registry.manifest import Manifest, manifest_in
 from etdev.registry.plugin import Plugin
@@ -158,13 +152,13 @@ class _Choice:
 
     def _not_installed(self, name: str) -> PluginError:
         known = sorted(self.installed)
-        place = self.registry.place("plugins", name) if name in self.registry.names else ""
-        what = f"not installed, but listed in {place}" if place else "not installed"
+        place = self.registry.path if name in self.registry.names else None
+        listed = f", but listed in {place}" if place else ""
         others = f"installed are {', '.join(known)}" if known else "none is installed"
         own = own_distributions()
         cure = f"pip install {own[name]}" if name in own else ""
         cure = cure or close_to(name, dict.fromkeys([*known, *self.registry.names, *own]))
-        return PluginError(name, what, f"{cure} ({others})" if cure else others)
+        return PluginError(name, f"not installed{listed}", f"{cure} ({others})" if cure else others)
 
     def load_unnamed(self) -> list[Plugin]:
         """Load the plugins that a Lowerer without `plugins=` asks."""

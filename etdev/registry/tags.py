@@ -59,19 +59,17 @@ class TagReader:
         for old, new in zip_longest(self.before, fingerprint(graph)):
             if old != new:
                 raise self._fault(f"changed {old!r} to {new!r}", "tag nodes and change nothing")
-        tags = {n.name: self._tag(n) for n in graph.nodes if self._is_tagged(n)}
+        # Some tag every get_attr. A delegate's goes with its call, whatever its own tag.
+        modules = {n for n in graph.find_nodes(op="get_attr") if n.name in self.shown.foreign}
+        tagged = (n for n in graph.nodes if n.meta.get(TAG) is not None and n not in modules)
+        tags = {node.name: self._tag(node) for node in tagged}
         groups: dict[Delegation, list[Group]] = {}
         for tag, numbers in self._by_tag(tags).items():
             nodes = [self.shown.nodes[number] for number in numbers]
             groups.setdefault(self._delegation(tag), []).append(Group(nodes, str(tag)))
+        settings: Any = {"device_types": DEVICE_TYPES, "merge": False}
         claims = [
-            Claim(
-                backend_id,
-                members,
-                compile_specs=specs,
-                device_types=DEVICE_TYPES,
-                merge=False,
-            )
+            Claim(backend_id, members, compile_specs=specs, **settings)
             for (backend_id, specs, _), members in groups.items()
         ]
         devices = {
@@ -92,11 +90,6 @@ class TagReader:
             for key, value in node.meta.items()
             if key != TAG and (key not in old or old[key] is not value)
         }
-
-    def _is_tagged(self, node: Node) -> bool:
-        # Some tag every get_attr. A delegate's goes with its call, whatever its own tag.
-        module = node.op == "get_attr" and node.name in self.shown.foreign
-        return node.meta.get(TAG) is not None and not module
 
     def _tag(self, node: Node) -> Any:
         """Return the tag of a node, if it may have one."""

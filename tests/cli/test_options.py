@@ -30,11 +30,10 @@ def test_names_are_checked_before_torch_is_loaded(words, message, monkeypatch):
     assert fails(words).startswith(message)
 
 
-def test_a_misspelt_option_of_a_plugin_is_corrected_with_its_line(here):
+def test_a_misspelt_option_of_a_plugin_is_corrected(here):
     (here / "registry.toml").write_text("[plugins.openvino.options]\n\ndevcie = 'CPU'\n")
     error = fails(f"plan {MLP}")
     assert "devcie" in error
-    assert "(registry.toml, line 3)" in error
     assert "did you mean device?" in error
 
 
@@ -89,15 +88,15 @@ def test_what_can_not_be_read_is_wrong_usage(option, message):
     [
         (
             "strict = true\n\n[plugins.cpu]\noptoinal = true\n",
-            "mine.toml, line 4: plugins.cpu.optoinal is an unknown key; did you mean optional?",
+            "mine.toml: plugins.cpu.optoinal is an unknown key; did you mean optional?",
         ),
         (
             "\nstrict = 3\n",
-            "mine.toml, line 2: strict is 3; it must be true or false",
+            "mine.toml: strict is 3; it must be true or false",
         ),
         (
             "[plugins.cpu]\ndevice = 'cud:1'\n",
-            "mine.toml, line 2: plugins.cpu.device unknown type 'cud'; "
+            "mine.toml: plugins.cpu.device unknown type 'cud'; "
             "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
         ),
     ],

@@ -37,7 +37,7 @@ def test_a_plugin_that_is_listed_and_not_installed_is_named_with_its_line(here):
     (here / "registry.toml").write_text("strict = true\n\n[plugins.gone]\n")
     rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))["plugins"]}
     assert rows["gone"]["distribution"] == ""
-    where = "not installed, but listed in registry.toml, line 3; installed are "
+    where = "not installed, but listed in registry.toml; installed are "
     assert rows["gone"]["status"].startswith(where)
     (line,) = [row for row in cells(succeeds("plugins")) if row.startswith("gone ")]
     assert line.startswith(f"gone - {where}")

@@ -144,12 +144,6 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ),
         (
             "claim_nodes",
-            Claim("B", [Group(["p_scale"])]),
-            "claims the group p_scale of method 'forward', which has constants and no node; "
-            "name a node that reads them in the same group",
-        ),
-        (
-            "claim_nodes",
             ("B", [Group(["aten_mul_tensor"])]),
             "claim_nodes returned ('B', [Group(nodes=('aten_mul_tensor',), why='')]); "
             "return a Claim or several",

@@ -242,11 +242,11 @@ def test_pip_is_told_of_etdevs_own_distributions_only(install):
         assert "pip install" not in refusal(Registry(), [name])
 
 
-def test_a_misspelt_plugin_is_corrected_with_the_line_of_the_registry(install):
+def test_a_misspelt_plugin_is_corrected_with_the_registry_that_lists_it(install):
     install("tensor")
     text = "strict = true\n\n[plugins.tensro]\n"
     assert refusal(parse(text, Path("mine.toml"))) == (
-        "tensro: not installed, but listed in mine.toml, line 3; did you mean tensor? "
+        "tensro: not installed, but listed in mine.toml; did you mean tensor? "
         "(installed are tensor)"
     )
     assert refusal(Registry(), ["opnvino"]) == (
@@ -260,13 +260,13 @@ def test_all_names_are_checked_before_a_plugin_is_imported(install):
     assert selection.names_of(Registry(), ["bad"]) == ["bad", "portable"]
 
 
-def test_an_option_is_corrected_with_the_line_of_the_registry(install):
+def test_an_option_that_a_plugin_does_not_take_is_named(install):
     body = " def __init__(self, level=1, fast=False): ...\n @hookimpl\n def probe(self): ..."
     install("a", plugin_class(body))
     text = "[plugins.a]\n[plugins.a.options]\nfast = true\nlevle = 3\n"
     assert refusal(parse(text, Path("mine.toml"))) == (
         "a (etdev-a 1.0): could not be made: TypeError: Plugin.__init__() got an unexpected "
-        "keyword argument 'levle' (mine.toml, line 4); check its options"
+        "keyword argument 'levle'; check its options"
     )
 
 
@@ -684,17 +684,17 @@ def test_a_plugin_for_other_hooks_is_not_even_imported(with_manifest):
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        ('runtime = "libnpu"', "runtme = 1", ", line 6: runtme is an unknown key; did you mean"),
+        ('runtime = "libnpu"', "runtme = 1", ": runtme is an unknown key; did you mean"),
         (
             '"vendorcc>=3"',
             '"vendorcc=>3"',
-            ", line 7: requires[0] is 'vendorcc=>3'; write it as pip",
+            ": requires[0] is 'vendorcc=>3'; write it as pip",
         ),
-        ("etdev_api = [1]", "etdev_api = 1", ", line 2: etdev_api is 1; it must be a list"),
+        ("etdev_api = [1]", "etdev_api = 1", ": etdev_api is 1; it must be a list"),
         ("etdev_api = [1]", "etdev_api = ", ": is not valid TOML: "),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_named_with_its_line(with_manifest, before, after, what):
+def test_a_manifest_that_makes_no_sense_is_named(with_manifest, before, after, what):
     with_manifest(MANIFEST.replace(before, after))
     (broken,) = found(Registry(unlisted="first"))
     assert broken.problem

@@ -55,7 +55,6 @@ class Candidate:
             unlisted="ignore",
             pins=tuple(pins),
             path=None,
-            text="",
         )
 
     def with_option(self, plugin: str, option: str, value: Any) -> Candidate:
