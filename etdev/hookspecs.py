@@ -4,7 +4,7 @@ A plugin is a class, an instance or a module whose functions carry `@hookimpl` a
 below. It may take fewer arguments than the hook has. The host calls one plugin at a time, in claim
 order, and never from two threads. A backend needs `claim_nodes`; `claim_constants` if weights
 travel inside its delegates, and `resolve_device` if it has more than one device. plugins/README.md
-tells the life of a plugin from the first hook to the last.
+describes the life of a plugin from the first hook to the last.
 
 A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for, or
 with `(1, 2)` which ones; with none that is run here it is left out with a warning, or refused if it
@@ -301,8 +301,8 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
 
     Returns:
         Ops and a check per node, or None to have everything decomposed, as it is in control-flow
-        branches. `KeepWhole.decomposes` names the ops that `decompose` writes otherwise than torch
-        and ExecuTorch do.
+        branches. `KeepWhole.decomposes` names the ops that `decompose` writes differently from
+        torch and ExecuTorch.
 
     Example:
         @hookimpl

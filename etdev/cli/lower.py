@@ -173,10 +173,7 @@ def _next(
 
 
 def _document(
-    lowered: Lowered,
-    output: Path,
-    verification: Verification | None,
-    seconds: Mapping[str, float],
+    lowered: Lowered, output: Path, verification: Verification | None, seconds: Mapping[str, float]
 ) -> dict[str, Any]:
     methods = [
         {"method": m.method, "delegates": len(m.partitions), "owned": m.ledger.owned()}

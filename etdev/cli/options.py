@@ -156,11 +156,7 @@ ruling = together(
         help="Cache compiled partitions in DIR, or in a shared cache at URL behind the user's own.",
     ),
     click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
-    remembered(
-        "--trust",
-        is_flag=True,
-        help="Load a .pt2 file even if its pickles may run code.",
-    ),
+    remembered("--trust", is_flag=True, help="Load a .pt2 file even if its pickles may run code."),
     registry,
     debug,
 )

@@ -36,7 +36,7 @@ class Stages:
     """A listener that shows the stages of a command, and the partitions that fail.
 
     On a terminal one line shows the current stage with its time. Elsewhere each stage is a line,
-    with -v each step, and with -q there is none.
+    with -v each step, and with -q nothing is shown.
     """
 
     def __init__(self, err: Console) -> None:

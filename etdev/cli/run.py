@@ -18,7 +18,10 @@ from etdev.schema.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
+    from etdev.runtime.compare import Difference
+    from etdev.runtime.verification import Verification
     from etdev.runtime.verify import Verifier
+    from etdev.runtime.worker import CallResult
 
 
 @click.command("run", cls=Command)
@@ -86,9 +89,9 @@ def command(
     usage.
     """
     needing = {"--bisect": bisect, "--tolerance": tolerance is not None, "--steps": steps}
-    for name, is_given in needing.items():
-        if is_given and check is None:
-            raise click.UsageError(f"{name} needs --check SOURCE")
+    needless = [name for name, is_given in needing.items() if is_given and check is None]
+    if needless:
+        raise click.UsageError(f"{needless[0]} needs --check SOURCE")
     if not bisect and any(lowering.values()):
         raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
     if not profile and options.given("views"):
@@ -103,13 +106,12 @@ def command(
     # What is wrong with the file is said at once.
     read(program)
     model = verification = failure = None
-    differences: Sequence[Any] = ()
+    differences: Sequence[Difference] = ()
     with working(runs=True) as say:
         from etdev.cli import sources
-        from etdev.pte.read import read
         from etdev.registry import load
         from etdev.registry.selection import discover
-        from etdev.runtime.compare import compare, flat
+        from etdev.runtime.compare import flat
         from etdev.runtime.inputs import load_inputs, random_inputs
         from etdev.runtime.run import run
         from etdev.runtime.runners import runner_of
@@ -123,18 +125,9 @@ def command(
             model = methods[method]
             lowerer = lowerers.lowerer(say, **lowering) if bisect else None
             decided = lowerer.decide({method: model}) if lowerer else None
-            verifier = _verifier(
-                program,
-                methods,
-                decided,
-                method=method,
-                listener=say,
-                steps=steps or 1,
-                tolerance=tolerance,
-                data=data,
-                plugins=plugins,
-                runner=runner,
-            )
+            asked: Any = {"method": method, "steps": steps or 1, "tolerance": tolerance}
+            asked |= {"data": data, "plugins": plugins, "runner": runner, "listener": say}
+            verifier = _verifier(program, methods, decided, **asked)
         if inputs:
             values = load_inputs(inputs)
         else:
@@ -143,18 +136,8 @@ def command(
         chosen = runner_of(read(program), plugins, runner)
         result = run(program, values, method, repeat, data, chosen)
         if model:
-            try:
-                verification = verifier.verify({method: [values]} if inputs else None)
-                verification.require("leave out --check to run it alone")
-            except VerifyError as error:
-                # The outputs are shown first.
-                failure = error
-            if (session := verifier.sessions.get(method)) and session.calls:
-                expected = session.calls[0].outputs
-                if len(verifier.sessions) > 1:
-                    # By itself: the calls of the session may follow those of other methods.
-                    expected, _ = session.reference.call(session.calls[0].inputs)
-                differences = compare(result.outputs, expected)
+            given = values if inputs else None
+            differences, verification, failure = _checked(verifier, method, result, given)
         if profile:
             from etdev.pte.embedded_plan import find_ledger
             from etdev.runtime.profile import profile as profiled
@@ -181,7 +164,32 @@ def command(
             lines.append("For plugins, modules and reasons, lower it --with-ledger.")
     results.report(lambda: RUN.stamped(fields), lines)
     if failure:
+        # The outputs are shown first.
         raise failure
+
+
+def _checked(
+    verifier: Verifier, method: str, result: CallResult, inputs: Sequence[Any] | None
+) -> tuple[Sequence[Difference], Verification | None, VerifyError | None]:
+    """Return how far the outputs of a run are from PyTorch's, the verification, or its error."""
+    from etdev.runtime.compare import compare
+    from etdev.runtime.sessions import Eager
+
+    verification = failure = None
+    try:
+        verification = verifier.verify({method: [inputs]} if inputs else None)
+        verification.require("leave out --check to run it alone")
+    except VerifyError as error:
+        failure = error
+    session = verifier.sessions.get(method)
+    if not session or not session.calls:
+        return (), verification, failure
+    first, reference = session.calls[0], session.reference
+    expected = first.outputs
+    if len(verifier.sessions) > 1:
+        # By itself: the calls of the session may follow those of other methods.
+        expected, _ = Eager([reference]).call(reference, first.inputs)
+    return compare(result.outputs, expected), verification, failure
 
 
 def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Verifier:

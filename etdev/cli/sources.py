@@ -94,12 +94,10 @@ def _from_file(file: Path) -> ModuleType:
 
 def _function(text: str, module: ModuleType, name: str) -> Callable[[], Any]:
     value: Any = getattr(module, name, None)
-    if isinstance(value, nn.Module):
-        cure = f"write def model(): return {name}, (example inputs)"
-        raise SourceError(text, f"{name} is a module, not a function", cure)
-    if isinstance(value, type):
-        cure = f"write def model(): return {name}().eval(), (example inputs)"
-        raise SourceError(text, f"{name} is a class, not a function", cure)
+    if isinstance(value, (nn.Module, type)):
+        kind, made = ("class", f"{name}().eval()") if isinstance(value, type) else ("module", name)
+        cure = f"write def model(): return {made}, (example inputs)"
+        raise SourceError(text, f"{name} is a {kind}, not a function", cure)
     if callable(value):
         function: Callable[[], Any] = value
         return function

@@ -1,4 +1,4 @@
-"""Files of a plan that a command writes beside its result, such as the page of `--html`."""
+"""Files of a plan that a command writes next to its result, such as the page of `--html`."""
 
 from __future__ import annotations
 

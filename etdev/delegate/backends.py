@@ -67,28 +67,19 @@ def unasked(partitions: Iterable[Partition]) -> list[PluginError]:
     """
     faults = dict[str, PluginError]()
     for partition in partitions:
-        if fault := _unasked(partition):
-            faults.setdefault(partition.plugin, fault)
+        found = namesakes(compiler_of(partition))
+        # A compiler may say that the backend itself writes the same bytes.
+        same = any(getattr(backend, "equals", None) == partition.backend_id for backend in found)
+        if partition.compiler and not same:
+            who, compiler = partition.plugin, partition.compiler
+            what = f"has {compiler} compile {partition.where} for {partition.backend_id}, "
+            what += "which a partitioner can't ask of ExecuTorch"
+            own = (getattr(backend, "instead", "") for backend in found)
+            cure = ", or ".join(["lower with etdev.Lowerer", *filter(None, own)])
+            faults.setdefault(who, PluginError(who, what, cure))
+        elif len(found) > 1:
+            raise ambiguous(partition, found)
     return list(faults.values())
-
-
-def _unasked(partition: Partition) -> PluginError | None:
-    """Return an error if ExecuTorch's own loop has another class compile a partition."""
-    found = namesakes(compiler_of(partition))
-    # A compiler may say that the backend itself writes the same bytes.
-    same = any(getattr(backend, "equals", None) == partition.backend_id for backend in found)
-    if partition.compiler and not same:
-        own = (getattr(backend, "instead", "") for backend in found)
-        cures = ["lower with etdev.Lowerer", *filter(None, own)]
-        return PluginError(
-            partition.plugin,
-            f"has {partition.compiler} compile {partition.where} for {partition.backend_id}, "
-            "which a partitioner can't ask of ExecuTorch",
-            ", or ".join(cures),
-        )
-    if len(found) > 1:
-        raise ambiguous(partition, found)
-    return None
 
 
 def has_own(backend: type[BackendDetails], method: str) -> bool:

@@ -25,7 +25,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
-from etdev.schema.report.sheet import counted
+from etdev.schema.report.sheet import counted, listed
 from etdev.upstream.emission import DELEGATE_INFO
 
 # More source modules than these are counted instead of named.
@@ -245,8 +245,7 @@ def compile_error(job: Job, what: str) -> CompileError:
     partition = job.partition
     paths = (path for node in job.program.graph.nodes for path in module_paths(node)[-1:])
     modules = list(dict.fromkeys(filter(None, paths)))
-    more = [f"{len(modules) - _NAMED} more"] if len(modules) > _NAMED else []
-    of = f" of {', '.join([*modules[:_NAMED], *more])}" if modules else ""
+    of = f" of {listed(modules, _NAMED)}" if modules else ""
     return CompileError(
         partition.plugin,
         f"{compiler_of(partition)} failed on {partition.where} "

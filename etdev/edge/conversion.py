@@ -70,11 +70,7 @@ class PluginExpander(Expander):
         return isinstance(op, OpOverload) and not self._opset.has(op) and bool(further_pieces(op))
 
     def finish(
-        self,
-        program: ExportedProgram,
-        table: Table,
-        opset: Opset | None = None,
-        method: str = "",
+        self, program: ExportedProgram, table: Table, opset: Opset | None = None, method: str = ""
     ) -> ExportedProgram:
         """Decompose ops outside the dialect by torch's tables, and apply quirks around that."""
         functional = self.apply(Stage.FUNCTIONAL, program, method)

@@ -27,6 +27,8 @@ _PLAIN_VIEWS = {
     *("reshape", "reshape_as", "swapaxes", "swapdims", "t", "to", "type_as", "unflatten"),
     *("view_as",),
 }
+# The module of the functions by which programs enter and leave it.
+_VMAP = "torch._functorch.predispatch"
 
 
 def functional(program: ExportedProgram, method: str, apply: Apply) -> ExportedProgram:
@@ -36,7 +38,8 @@ def functional(program: ExportedProgram, method: str, apply: Apply) -> ExportedP
     """
     if _is_functional(program):
         return program
-    if not _has_vmaps(program):
+    # Values under `torch.vmap` compute only between its calls.
+    if not any(getattr(n.target, "__module__", "") == _VMAP for n in program.graph.nodes):
         easier = _with_new_values(program)
         if _is_functional(easier):
             return easier
@@ -54,14 +57,6 @@ def _is_functional(program: ExportedProgram) -> bool:
         not isinstance(node.target, OpOverload)
         or is_functional(node.target)
         or base_name(node.target) in _PLAIN_VIEWS
-        for node in program.graph.nodes
-    )
-
-
-def _has_vmaps(program: ExportedProgram) -> bool:
-    """Return True if a program enters `torch.vmap`, whose values compute only between its calls."""
-    return any(
-        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
         for node in program.graph.nodes
     )
 

@@ -41,14 +41,6 @@ class Reference:
         leaves, spec = pytree.tree_flatten(self.program.example_inputs or self.method.example())
         return leaves, spec
 
-    def call(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Call the module as `called` does."""
-        example, structure = self.example()
-        if len(leaves) != len(example):
-            what = f"takes {len(example)} inputs, got {len(leaves)}"
-            raise SourceError(self.method.name, what, "give one for each example input")
-        return called(modules_of([self])[0], leaves, structure)
-
     def given(self, inputs: Any) -> list[list[Any]]:
         """Return the leaves of a tuple of arguments, a list of such tuples, or None."""
         calls = inputs if isinstance(inputs, list) else [inputs]

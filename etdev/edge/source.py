@@ -132,16 +132,13 @@ def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
     items = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(items) <= 4:
         raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
-    if len(items) == 4 or (len(items) == 3 and _are_values(items[2])):
+    third = items[2] if len(items) == 3 else None
+    # Keyword arguments hold tensors, and dynamic shapes don't.
+    tensors = (isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(third))
+    if len(items) == 4 or (isinstance(third, Mapping) and any(tensors)):
         return (*items, None)[:4]
     model, inputs, dynamic_shapes = (*items, None, None)[:3]
     return model, inputs, None, dynamic_shapes
-
-
-def _are_values(third: object) -> bool:
-    """Return True if the third item of a tuple is keyword arguments, and not dynamic shapes."""
-    leaves = pytree.tree_leaves(third)
-    return isinstance(third, Mapping) and any(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _method(

@@ -8,6 +8,7 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 from attrs import define, evolve, field
+from attrs.validators import ge, in_, instance_of, optional
 
 from etdev.delegate.cache.cache import Cache, Memory
 from etdev.delegate.compile import Compiler
@@ -22,6 +23,7 @@ from etdev.lowering.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.decision import Decision
+from etdev.schema.converters import refusing
 from etdev.schema.ledger import Verdict
 from etdev.schema.partition import Partition
 from etdev.schema.plan import Plan
@@ -31,22 +33,7 @@ from etdev.schema.stages import Stages, Step
 from etdev.upstream.tracing import settled_heap
 
 
-def _check_executor(_: object, __: object, value: Any) -> None:
-    if value is not None and not isinstance(value, Executor):
-        what = f"is {type(value).__name__}"
-        raise EtdevError("executor", what, "give a concurrent.futures.Executor")
-
-
-def _check_jobs(_: object, __: object, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise EtdevError("jobs", f"is {value!r}", "give the number of processes, 1 or more")
-
-
-def _check_failure(_: object, __: object, value: object) -> None:
-    if value not in ON_FAILURE:
-        raise EtdevError("on_failure", f"is {value!r}", f"valid are {', '.join(ON_FAILURE)}")
-
-
+@refusing(EtdevError, "Lowerer")
 @define(eq=False)
 class Compilation:
     """The compilation of decisions.
@@ -61,9 +48,9 @@ class Compilation:
 
     composition: Composition
     cache: Cache
-    executor: Executor | None = field(default=None, validator=_check_executor)
-    jobs: int = field(default=1, validator=_check_jobs)
-    on_failure: str = field(default="error", validator=_check_failure)
+    executor: Executor | None = field(default=None, validator=optional(instance_of(Executor)))
+    jobs: int = field(default=1, validator=[instance_of(int), ge(1)])
+    on_failure: str = field(default="error", validator=in_(ON_FAILURE))
 
     def lower(self, decide: Callable[[], Decision]) -> Lowered:
         """Compile the decision that `decide` makes; the workers begin meanwhile."""
@@ -148,18 +135,14 @@ def _bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileE
     """Bar plugins from the nodes that their backends failed on, and return the errors."""
     faults = [fault for done in failures for fault in done.faults()]
     for partition, error in faults:
-        text = COMPILE_FAILED.say(error=_reason(error))
+        cause = error.__cause__
+        line = cause.line if isinstance(cause, WorkerError) else first_line(cause or error)
+        text = COMPILE_FAILED.say(error=line)
         verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)
         for node in partition.nodes:
             of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
             of_node[partition.plugin] = verdict
     return [error for _, error in faults]
-
-
-def _reason(error: CompileError) -> str:
-    """Return the error of a backend in one line, raised here or in a worker."""
-    cause = error.__cause__
-    return cause.line if isinstance(cause, WorkerError) else first_line(cause or error)
 
 
 @define(eq=False)

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
@@ -174,7 +173,7 @@ class Composition:
         ready = [plugin.name for plugin in self.delegating if plugin.name not in unfit]
         if not ready and "cpu" not in offers(GROUP):
             return "planning works here; pip install etdev-cpu, which compiles everywhere"
-        # If there is no other, the one that compiles everywhere.
+        # Without another one, it is the plugin that compiles everywhere.
         others = ready or ["cpu"]
         named = ", ".join(f'"{name}"' for name in others)
         words = " ".join(f"--plugin {name}" for name in others)
@@ -191,9 +190,12 @@ class Composition:
 def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
     """Return the composition of explicit plugins and options and of the registry."""
     registry = options.registry
-    table = registry if isinstance(registry, Registry) else _load(registry)
+    if not isinstance(registry, (Registry, str, os.PathLike, type(None))):
+        cure = "give a Registry, or the path of a registry.toml"
+        raise RegistryError("registry", f"is {shown(registry)}", cure)
+    table = registry if isinstance(registry, Registry) else load(registry)
     chosen = tuple(select(table, plugins))
-    # A registry that wants none at all has its way without a word.
+    # A registry may leave out all plugins on purpose.
     meant = not table.entries and table.unlisted == "ignore"
     if plugins is None and all(plugin.builtin for plugin in chosen) and not meant:
         what = "no plugin is installed, so that everything runs on portable kernels"
@@ -211,10 +213,3 @@ def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
     else:
         named = {plugin.name for plugin in chosen}
     return Composition(chosen, table, own, simplifies, quirks, shares, frozenset(named))
-
-
-def _load(path: str | os.PathLike[str] | None) -> Registry:
-    if not isinstance(path, (str, os.PathLike, type(None))):
-        cure = "give a Registry, or the path of a registry.toml"
-        raise RegistryError("registry", f"is {shown(path)}", cure)
-    return load(None if path is None else Path(path))

@@ -18,6 +18,7 @@ from etdev.lowering.lowered import Lowered
 from etdev.pte.read import compiled
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
+from etdev.schema.report.sheet import listed
 from etdev.schema.structuring import CONVERTER, REFUSALS
 
 VERSION = 1
@@ -84,10 +85,7 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
         "python": ".".join(platform.python_version_tuple()[:2]),
         "versions": versions(names),
         "plugins": [_plugin(plugin) for plugin in plugins],
-        "devices": {
-            "given": _devices(rules.devices),
-            "registry": _devices(rules.registry_devices),
-        },
+        "devices": {"given": _devices(rules.devices), "registry": _devices(rules.registry_devices)},
         "pins": [str(pin) for pin in rules.pins],
         "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
         "budget": asdict(rules.budget) if rules.budget else None,
@@ -174,8 +172,7 @@ def _refuse(path: Path, problems: Mapping[str, str]) -> None:
             "not every compiler writes the same bytes in another process: lower with the cache "
             "that the locked .pte was made with, or lock it anew without --locked"
         )
-    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    named = ", ".join([*list(problems.values())[:_SHOWN], *more])
+    named = listed([*problems.values()], _SHOWN)
     raise LockError(str(path), f"does not match this lowering: {named}", cure)
 
 

@@ -232,7 +232,7 @@ class Lowered:
                 manager = self._manager(with_ledger, with_record)
                 emitted = emit(manager, self.plan, config, self.decision.quirks)
             methods = methods_of(emitted.program.executorch_program)
-            warn_of_missing(methods, self.decision, self.strict)
+            warn_of_missing(methods, self.strict)
             if self.budget:
                 check_libraries(methods, self.budget)
         return emitted

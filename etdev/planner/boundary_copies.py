@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch.fx import Node
 
@@ -36,8 +36,13 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
         if node.name in kept:
             continue
         _, source = homes.get(node.name, ("", CPU))
-        readers = _reader_devices(node, homes, inside)
-        copies += _copies(node, source, readers - {source})
+        targets, value = _reader_devices(node, homes, inside) - {source}, describe(node)
+        # A symbolic size is a number in the program, no tensor in memory.
+        if value.dtype == SCALAR or not targets:
+            continue
+        if not source.is_cpu:
+            copies.append(Copy(value, source, CPU))
+        copies += [Copy(value, CPU, device) for device in sorted(targets - {CPU})]
     return tuple(copies)
 
 
@@ -65,13 +70,3 @@ def _reader_devices(
         for name, device in readers
         if not name or (name != own and (name, node.name) not in inside)
     }
-
-
-def _copies(node: Node, source: Device, targets: Iterable[Device]) -> list[Copy]:
-    away = sorted(device for device in targets if not device.is_cpu)
-    value = describe(node)
-    # A symbolic size is a number in the program, no tensor in memory.
-    if value.dtype == SCALAR:
-        return []
-    down = [] if source.is_cpu or not targets else [Copy(value, source, CPU)]
-    return [*down, *(Copy(value, CPU, device) for device in away)]

@@ -29,14 +29,6 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
             f"{verb} {node!r}, which is not a computing node of method {graph.method!r}",
             "name nodes of the program that claim_nodes was given, no inputs or outputs",
         )
-    for group in (group for claim in claims for group in claim.groups):
-        if not any(name in graph.number for name in group.nodes):
-            raise ClaimError(
-                plugin.name,
-                f"claims the group {', '.join(group.nodes)} of method {graph.method!r}, "
-                "which has constants and no node",
-                "name a node that reads them in the same group",
-            )
     # A plugin may refuse the getitems that follow an op that it claims.
     wanted = set(claimed)
     for claim in claims:

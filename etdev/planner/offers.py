@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import define, field, frozen
 
 from etdev.graph.convex import joined
-from etdev.planner.reporter import Reporter
+from etdev.planner.reporter import Reporter, verdict_of
 from etdev.planner.views import View
 from etdev.schema import reasons
 from etdev.schema.claims import Claim, Group
@@ -73,8 +73,8 @@ class Offering:
         for item in items:
             source = item.all_input_nodes[0].name
             if source not in inside and source not in graph.foreign:
-                lost = reasons.GROUP
-                self.reporter.lost(names, self.plugin, lost, node=item.name, source=source)
+                values = {"node": item.name, "source": source}
+                self.reporter.lost(names, verdict_of(self.plugin, reasons.GROUP, **values))
                 return []
         return names
 
@@ -82,14 +82,15 @@ class Offering:
         """Return True if a node of a group is taken or barred; then the whole group is lost."""
         for name in names:
             if name in self.view.graph.foreign:
-                self.reporter.lost(names, self.plugin, reasons.FOREIGN, node=name)
+                self.reporter.lost(names, verdict_of(self.plugin, reasons.FOREIGN, node=name))
                 return True
             if verdict := self.barred.get(name):
-                self.reporter.barred(names, self.plugin, name, verdict)
+                self.reporter.barred(names, name, verdict)
                 return True
             owner = self.plugin if name in self._claimed else self.taken.get(name)
             if owner:
                 reason = reasons.LOST if len(names) == 1 else reasons.LOST_GROUP
-                self.reporter.lost(names, self.plugin, reason, owner=owner, node=name)
+                verdict = verdict_of(self.plugin, reason, owner=owner, node=name)
+                self.reporter.lost(names, verdict)
                 return True
         return False

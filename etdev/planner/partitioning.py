@@ -19,7 +19,7 @@ from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
 from etdev.planner.claims import check_claims
 from etdev.planner.offers import Offer, Offering
-from etdev.planner.reporter import Reporter, pinned
+from etdev.planner.reporter import Reporter, verdict_of
 from etdev.planner.views import View, Views
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -75,7 +75,10 @@ class Partitioning:
         if torn and not plugin.builtin:
             view = self.views.alone(plugin.name, torn)
             offers = self._offers(plugin, view)
-        self._tear(plugin.name, view, offers)
+        # An op is decomposed as soon as a plugin claims a piece of it.
+        claimed = {name for offer in offers for group in offer.groups for name in group}
+        for piece in view.pieces.keys() & claimed:
+            self.torn.setdefault(view.pieces[piece], plugin.name)
         self._draft(plugin.name, offers, limits)
         self._restore(plugin.name, view)
 
@@ -129,7 +132,7 @@ class Partitioning:
         claims = answers.claim_nodes(plugin, graph, elsewhere | taken, partitions, self.config)
         check_claims(plugin, graph, claims)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
-        barred |= {name: pinned(plugin.name, pin) for name, pin in against.items()}
+        barred |= {n: verdict_of(plugin.name, reasons.PINNED, pin=p) for n, p in against.items()}
         offering = Offering(plugin.name, view, taken, barred, self.reporter)
         return [offering.offer(claim) for claim in claims]
 
@@ -153,12 +156,6 @@ class Partitioning:
         """Return the partition of a node, or of the op that it is a piece of."""
         return self._homes.get(name) or self._homes.get(view.pieces.get(name, ""))
 
-    def _tear(self, plugin: str, view: View, offers: Iterable[Offer]) -> None:
-        """Decompose the ops whose pieces the plugin claims."""
-        claimed = {name for offer in offers for group in offer.groups for name in group}
-        for piece in view.pieces.keys() & claimed:
-            self.torn.setdefault(view.pieces[piece], plugin)
-
     def _restore(self, plugin: str, view: View) -> None:
         """Make ops whole again if this plugin claimed pieces of them but got none.
 
@@ -175,9 +172,9 @@ class Partitioning:
         }
         for op in set(view.pieces.values()) - self.torn.keys() - owned:
             if verdict := given_up.get(op):
-                self.reporter.given_up([op], verdict)
+                self.reporter.lost([op], verdict)
             elif self.views.pinning.allowed(op, [plugin]):
-                self.reporter.no_pieces(op, plugin)
+                self.reporter.lost([op], verdict_of(plugin, reasons.PIECES))
 
     def _draft(self, plugin: str, offers: Sequence[Offer], limits: Limits) -> None:
         """Form partitions of the nodes that a plugin can have; give up those below its limits."""
@@ -196,7 +193,11 @@ class Partitioning:
         begun = set()
         for cut, refusal in zip(cuts, refusals, strict=True):
             if refusal:
-                self._give_up(graph, cut, Verdict(plugin, *refusal))
+                names = [graph.nodes[number].name for number in cut.numbers]
+                verdict = Verdict(plugin, *refusal)
+                self.reporter.lost(names, verdict)
+                for name in names:
+                    self.given_up.setdefault(name, {})[plugin] = verdict
             else:
                 # The first partition of an offer is not split from an earlier one.
                 split_by = cut.split_by if cut.offer in begun else None
@@ -221,17 +222,12 @@ class Partitioning:
             convex = find_partitions(graph.inputs, groups, taken, offer.claim.merge)
             for index, blocker in convex.torn.items():
                 node = graph.nodes[blocker].name
-                self.reporter.lost(offer.groups[index], plugin, reasons.CONVEXITY, node=node)
+                verdict = verdict_of(plugin, reasons.CONVEXITY, node=node)
+                self.reporter.lost(offer.groups[index], verdict)
             for numbers, cause in zip(convex.partitions, convex.split_by, strict=True):
                 split_by = None if cause is None else graph.nodes[cause].name
                 cuts.append(_Cut(offer, numbers, split_by))
         return cuts
-
-    def _give_up(self, graph: MethodGraph, cut: _Cut, verdict: Verdict) -> None:
-        names = [graph.nodes[number].name for number in cut.numbers]
-        self.reporter.given_up(names, verdict)
-        for name in names:
-            self.given_up.setdefault(name, {})[verdict.plugin] = verdict
 
     def _own(self, plugin: str, graph: MethodGraph, cut: _Cut, split_by: str | None) -> None:
         claim = cut.offer.claim

@@ -8,29 +8,21 @@ from collections.abc import Iterable, Sequence
 from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
 
 from etdev.errors import DeviceError, EtdevWarning
-from etdev.graph.nodes import delegate_device
+from etdev.graph.nodes import delegate_device, graph_modules
 from etdev.schema.device import CPU, Device, Probe
 from etdev.schema.partition import Assumed, Partition
 
 
 def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
     """Refuse delegates on a device in control flow; ExecuTorch gives them no label and no copy."""
-    for name, branch in program.graph_module.named_modules():
-        nodes = branch.graph.nodes if name and isinstance(branch, GraphModule) else ()
-        for node in nodes:
-            if node.target is not executorch_call_delegate:
-                continue
-            device = delegate_device(node)
-            if not device.is_cpu:
-                raise DeviceError(
-                    f"method {method}",
-                    f"{node.name} in the branch {name} is a delegate on {device}, and ExecuTorch "
-                    "makes no copies to a device within a branch",
-                    "lower the branch for the CPU",
-                )
+    for branch in graph_modules(program.graph_module)[1:]:
+        for node in branch.graph.find_nodes(op="call_function", target=executorch_call_delegate):
+            if not (device := delegate_device(node)).is_cpu:
+                what = f"{node.name} in a branch of control flow is a delegate on {device}, where"
+                what += " ExecuTorch makes no copies to a device"
+                raise DeviceError(f"method {method}", what, "lower the branch for the CPU")
 
 
 def place(

@@ -16,11 +16,13 @@ from etdev.planner.constants import settle
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
 from etdev.planner.placement import place, refuse_devices_in_branches, with_caveats
+from etdev.planner.reporter import verdict_of
 from etdev.planner.rules import Rules
 from etdev.planner.views import Views
 from etdev.registry import answers
 from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
+from etdev.schema import reasons
 from etdev.schema.partition import Partition
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
@@ -65,8 +67,8 @@ class Planner:
         partitioning = Partitioning(views, config, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
         self._ask(partitioning, method)
-        # What no plugin claimed is decomposed if anything tells how, and all are asked again, so
-        # that each sees the pieces.
+        # Unclaimed nodes are decomposed where that is possible, and all plugins are asked again
+        # about the pieces.
         while unclaimed := partitioning.unclaimed():
             partitioning = partitioning.again(views.decompose(unclaimed))
             self._ask(partitioning, method)
@@ -88,12 +90,7 @@ class Planner:
             ),
             copies=plan_copies(graph, ordered),
             fallback=partitioning.in_program(),
-            ledger=partitioning.reporter.ledger(
-                graph,
-                list(self._by_name),
-                pinning,
-                [plugin.name for plugin in self.plugins if plugin.builtin],
-            ),
+            ledger=partitioning.reporter.ledger(graph, self.plugins, pinning),
             simplified=dict(simplified_in(graph.program)),
         )
         return plan, graph.program
@@ -104,10 +101,11 @@ class Planner:
             if limits.methods is None or method in limits.methods:
                 partitioning.ask(plugin, limits)
             else:
-                partitioning.reporter.unasked(plugin.name, partitioning.graph.ops)
+                verdict = verdict_of(plugin.name, reasons.NOT_ASKED)
+                partitioning.reporter.lost(partitioning.graph.ops, verdict)
 
     def _settled(self, graph: MethodGraph, partitioning: Partitioning) -> list[Partition]:
-        owners, drafts = self._by_name, partitioning.drafts
+        drafts, owners = partitioning.drafts, {plugin.name: plugin for plugin in self.plugins}
         asked = [owners[draft.plugin] for draft in drafts]
         with untouched(asked, "claim_constants", graph.program, graph.method):
             return settle(
@@ -118,7 +116,8 @@ class Planner:
             )
 
     def _placed(self, graph: MethodGraph, partitions: Sequence[Partition]) -> list[Partition]:
-        asked = [self._by_name[partition.plugin] for partition in partitions]
+        owners = {plugin.name: plugin for plugin in self.plugins}
+        asked = [owners[partition.plugin] for partition in partitions]
         program, placed = graph.program, list[Partition]()
         with (
             untouched(asked, "device_caveat", graph.program, graph.method),
@@ -133,7 +132,3 @@ class Planner:
                 for owner, partition in zip(asked, placed, strict=True)
             ]
         return with_caveats(placed, caveats, self.rules.strict)
-
-    @property
-    def _by_name(self) -> dict[str, Plugin]:
-        return {plugin.name: plugin for plugin in self.plugins}

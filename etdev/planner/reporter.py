@@ -6,7 +6,7 @@ Codes and texts are in etdev/schema/reasons.py.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
@@ -14,6 +14,7 @@ from attrs import define, evolve, field
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import line_of, module_paths
 from etdev.planner.pinning import Pinning, source_node, source_op
+from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
@@ -43,10 +44,6 @@ class Reporter:
         if len(group) > 1 or why:
             self._groups[Offered(plugin, tuple(group), why)] = None
 
-    def unasked(self, plugin: str, nodes: Iterable[str]) -> None:
-        """Note that a plugin is not asked about the method of some nodes."""
-        self._say_all(nodes, plugin, reasons.NOT_ASKED.code, reasons.NOT_ASKED.text)
-
     def refused(self, plugin: str, refusal: Refusal) -> None:
         """Note that a plugin does not want a node."""
         self._say(refusal.node, Verdict(plugin, refusal.code, refusal.text))
@@ -64,43 +61,31 @@ class Reporter:
             self._owners[node] = plugin, None
             self._say(node, Verdict(plugin, reasons.CLAIMED.code, why))
 
-    def lost(self, group: Sequence[str], plugin: str, reason: Reason, **values: str) -> None:
-        """Note that a plugin doesn't get a group, and fill the names into the reason."""
-        self._say_all(group, plugin, reason.code, reason.say(**values))
+    def lost(self, nodes: Iterable[str], verdict: Verdict) -> None:
+        """Note why a plugin lacks some nodes, except for those that it has after all."""
+        for node in nodes:
+            if self._owners.get(node, ("", None))[0] != verdict.plugin:
+                self._say(node, verdict)
 
-    def barred(self, group: Sequence[str], plugin: str, node: str, verdict: Verdict) -> None:
+    def barred(self, group: Sequence[str], node: str, verdict: Verdict) -> None:
         """Note that a group is lost, since a node of it is pinned elsewhere or was given up."""
         text = verdict.text if len(group) == 1 else f"{node}: {verdict.text}"
-        self._say_all(group, plugin, verdict.code, text)
+        self.lost(group, evolve(verdict, text=text))
 
-    def given_up(self, nodes: Sequence[str], verdict: Verdict) -> None:
-        """Note that a partition is outside its plugin's limits."""
-        self._say_all(nodes, verdict.plugin, verdict.code, verdict.text)
-
-    def no_pieces(self, op: str, plugin: str) -> None:
-        """Note that a plugin was shown an op decomposed and has no piece of it."""
-        self._say(op, Verdict(plugin, reasons.PIECES.code, reasons.PIECES.say()))
-
-    def ledger(
-        self,
-        graph: MethodGraph,
-        plugins: Sequence[str],
-        pinning: Pinning,
-        builtin: Collection[str] = (),
-    ) -> Ledger:
+    def ledger(self, graph: MethodGraph, plugins: Sequence[Plugin], pinning: Pinning) -> Ledger:
         """Return the ledger of a method as it was decided.
 
         Plugins are in claim order; those built in were asked only about unclaimed nodes.
         """
-        entries = []
+        builtin, entries = {plugin.name for plugin in plugins if plugin.builtin}, []
         for node, op in graph.ops.items():
             owner, partition = self._owners.get(node, (None, None))
             said, pin = self._verdicts.get(node, {}), pinning.pin(node)
             before = None if owner in builtin else owner
             verdicts = tuple(
-                said.get(plugin) or _unsaid(plugin, before, pin)
+                said.get(plugin.name) or _unsaid(plugin.name, before, pin)
                 for plugin in plugins
-                if plugin in said or plugin not in builtin
+                if plugin.name in said or not plugin.builtin
             )
             facts = _facts(graph, node)
             entries.append(Entry(node, op, owner, partition, verdicts, pin=pin, **facts))
@@ -115,25 +100,19 @@ class Reporter:
     def _say(self, node: str, verdict: Verdict) -> None:
         self._verdicts.setdefault(node, {})[verdict.plugin] = verdict
 
-    def _say_all(self, nodes: Iterable[str], plugin: str, code: str, text: str) -> None:
-        """Give the reason why a plugin lacks some nodes, except for those that it has after all."""
-        for node in nodes:
-            if self._owners.get(node, ("", None))[0] != plugin:
-                self._say(node, Verdict(plugin, code, text))
-
 
 def _unsaid(plugin: str, owner: str | None, pin: Pin | None) -> Verdict:
     """Return the verdict for a plugin that said nothing about a node."""
     if pin and pin.plugin != plugin:
-        return pinned(plugin, pin)
+        return verdict_of(plugin, reasons.PINNED, pin=pin)
     if owner:
-        return Verdict(plugin, reasons.LOST.code, reasons.LOST.say(owner=owner))
-    return Verdict(plugin, reasons.SILENT.code)
+        return verdict_of(plugin, reasons.LOST, owner=owner)
+    return verdict_of(plugin, reasons.SILENT)
 
 
-def pinned(plugin: str, pin: Pin) -> Verdict:
-    """Return the verdict for a plugin on a node that is pinned to another."""
-    return Verdict(plugin, reasons.PINNED.code, reasons.PINNED.say(pin=pin))
+def verdict_of(plugin: str, reason: Reason, **values: object) -> Verdict:
+    """Return the verdict for a plugin by a reason of the host, with the values in its text."""
+    return Verdict(plugin, reason.code, reason.say(**values))
 
 
 def _facts(graph: MethodGraph, name: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from etdev.schema.limits import Budget, Limits, budget, limits
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin, pins
 from etdev.schema.plan import MethodPlan
+from etdev.schema.report.sheet import listed
 
 Devices = Mapping[str, Mapping[str, Device]]
 # More nodes than these are counted instead of named.
@@ -65,17 +66,14 @@ class Rules:
     def check_methods(self, methods: Collection[str]) -> None:
         """Refuse an explicit device for a method that the program does not have.
 
-        The registry is for many programs and may name more methods.
+        Warn of plugins that are asked about none of its methods. The registry is for many programs
+        and may name more methods.
         """
         for plugin, devices in self.devices.items():
             for method in devices:
                 if method != ANY_METHOD and method not in methods:
                     what = f"is pinned in the unknown method {method!r}"
                     raise PluginError(plugin, what, "name one of the program's")
-        self._check_asked(methods)
-
-    def _check_asked(self, methods: Collection[str]) -> None:
-        """Warn of plugins that are asked about none of the program's methods."""
         for plugin, own in self.limits.items():
             if own.methods and not set(own.methods) & set(methods):
                 what = f"is asked about {', '.join(own.methods)} only, which the program lacks"
@@ -115,7 +113,7 @@ def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
         if entry.falls_back and not any(fnmatchcase(entry.op, op) for op in budget.fallback_ops)
     ]
     if len(over) > budget.fallback_limit:
-        free = f" beside {', '.join(budget.fallback_ops)}" if budget.fallback_ops else ""
+        free = f" besides {', '.join(budget.fallback_ops)}" if budget.fallback_ops else ""
         raise BudgetError(
             "budget",
             f"{budget.fallback_limit} nodes may be left to portable kernels{free}, "
@@ -139,11 +137,10 @@ def check_claimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
 def _listed(nodes: Sequence[tuple[str, Entry]]) -> str:
     """Return the first few nodes and a count of the rest, for the middle of a message."""
     texts = []
-    for method, entry in nodes[:_NAMED]:
+    for method, entry in nodes:
         place = f" at {entry.line or entry.module}" if entry.line or entry.module else ""
         texts.append(f"{entry.op}{place} ({method}/{entry.node}; {together(entry.reasons)})")
-    more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
-    return ", ".join([*texts, *more])
+    return listed(texts, _NAMED)
 
 
 def _check_switch(_: object, attribute: Attribute[Any], value: object) -> None:

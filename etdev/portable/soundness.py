@@ -133,10 +133,7 @@ _WRONG: _Faults = {
     aten.cumsum.default: (when.single, kernels.cumsum_of_one),
     aten.masked_select.default: (when.selects_more, doubles.unknown),
     **{op: (when.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
-    torch.ops.dim_order_ops._to_dim_order_copy.default: (
-        when.makes_complex,
-        kernels.to_complex,
-    ),
+    torch.ops.dim_order_ops._to_dim_order_copy.default: (when.makes_complex, kernels.to_complex),
     # It takes the process down.
     aten.amax.default: (when.has_nothing, reductions.extreme_of_nothing),
     aten.amin.default: (when.has_nothing, reductions.extreme_of_nothing),
@@ -177,10 +174,7 @@ _RARELY_WRONG: _Faults = {
     aten._log_softmax.default: (when.has_nothing_along, kernels.log_softmax),
     aten.convolution.default: (when.half, halves.convolution),
     aten.addmm.default: (when.half_or_unweighted, weighting.addmm),
-    aten.native_layer_norm.default: (
-        when.half,
-        halves.widened(aten.native_layer_norm.default),
-    ),
+    aten.native_layer_norm.default: (when.half, halves.widened(aten.native_layer_norm.default)),
     aten.var.correction: (when.half_or_uncertain, _variance),
     aten.var.dim: (when.half, halves.widened(aten.var.dim)),
     aten.cumsum.default: (when.half, halves.widened(aten.cumsum.default)),

@@ -99,10 +99,7 @@ def add_etrecord(
 
 
 def emit(
-    manager: EdgeProgramManager,
-    plan: Plan,
-    config: ExecutorchBackendConfig | None,
-    quirks: Quirks,
+    manager: EdgeProgramManager, plan: Plan, config: ExecutorchBackendConfig | None, quirks: Quirks
 ) -> Emitted:
     """Plan memory, emit a program and audit it.
 

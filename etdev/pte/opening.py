@@ -113,17 +113,6 @@ def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]
     return program, named
 
 
-def restored(data: memoryview) -> Any:
-    """Unpack a file into ExecuTorch's PTEFile, with copies of all data."""
-    from etdev.upstream.emission import PTEFile, replace_segments, without_segments
-
-    found = unpacked(data)
-    program = without_segments(bytes(found.packed))
-    if not found.segments:
-        return PTEFile(program=program, mutable_data=None, named_data=None)
-    return replace_segments(program, bytes(data[_header_of(data)[1] :]))
-
-
 def unpacked(data: memoryview) -> Opened:
     """Unpack a program and find its segments.
 

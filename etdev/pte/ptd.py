@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import struct
-from collections.abc import Iterable
 from pathlib import Path
 
 from etdev.errors import ArtifactError, first_line
@@ -53,44 +52,27 @@ def outside(facts: Artifact) -> dict[str, str]:
     return {key: who for key, who in needed.items() if key not in facts.named}
 
 
-def find(facts: Artifact, path: Path) -> Path | None:
+def find(facts: Artifact, path: Path, data: Path | None = None) -> Path | None:
     """Find the .ptd that a .pte needs; None if it keeps nothing outside.
 
-    That is the one with its name, as `Lowered.save` writes it, else one with all keys.
+    That is `data` if it is given, else the one with the name of the .pte, as `Lowered.save` writes
+    it, else one with all keys.
+
+    Raises:
+        ArtifactError: It can't be read, is not there, or lacks a key.
     """
-    named = sorted(path.parent.glob(f"{glob.escape(path.stem)}.*.ptd"))
-    if len(named) == 1:
-        return named[0]
-    missing = outside(facts)
-    if not missing:
-        return None
-    for file in sorted(path.parent.glob("*.ptd")):
-        if missing.keys() <= keys_of(file):
-            return file
-    raise ArtifactError(
-        str(path), f"keeps constants in a .ptd that is not in {path.parent}", "name it with --data"
-    )
-
-
-def without_data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:
-    """Describe the data that a .pte keeps outside and that is not in its .ptd or its folder."""
-    missing = outside(facts)
-    if not missing:
-        return
-    files = sorted(path.parent.glob("*.ptd")) if data is None else [data]
-    if not files:
-        yield f"its constants are in a .ptd file, and there is none in {path.parent}"
-        return
-    if not all(file.is_file() for file in files):
-        yield f"its constants are in {data}, which is not there"
-        return
+    missing, named = outside(facts), [*path.parent.glob(f"{glob.escape(path.stem)}.*.ptd")]
+    files = sorted(path.parent.glob("*.ptd")) if missing else []
+    if data or len(named) == 1:
+        files = [data] if data else named
+    what = f"keeps constants in a .ptd that is not in {path.parent}"
     for file in files:
-        try:
-            for key in keys_of(file):
-                missing.pop(key, None)
-        except ArtifactError as error:
-            yield str(error)
+        absent = missing.keys() - keys_of(file)
+        if not absent:
+            return file
+        key = min(absent)
+        what = f"keeps {len(absent)} constants outside that are not in {file.name}; "
+        what += f"{missing[key]} needs {key}"
     if missing:
-        key, who = next(iter(missing.items()))
-        names = " and ".join(file.name for file in files)
-        yield f"{len(missing)} of its constants are not in {names}; {who} needs {key}"
+        raise ArtifactError(str(path), what, "name its .ptd with --data")
+    return None

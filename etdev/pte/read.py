@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from attrs import frozen
 from etdev.errors import ArtifactError
 from etdev.pte.artifact import LEDGER, STATE, Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.pte.embedded_plan import state_of
-from etdev.pte.opening import opened, program_of, restored
+from etdev.pte.opening import opened, program_of
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import CPU, Device
@@ -37,15 +37,12 @@ _LIBRARIES = (
 
 @frozen(eq=False)
 class Compiled:
-    """A delegate as the runtime gets it, with all named data of the .pte.
-
-    That is ExecuTorch's NamedDataStoreOutput.
-    """
+    """A delegate as the runtime gets it, with all named data of the .pte by key."""
 
     backend_id: str
     payload: bytes
     compile_specs: tuple[CompileSpec, ...]
-    named_data: Any
+    named_data: Mapping[str, bytes]
 
 
 def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
@@ -64,21 +61,18 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
 
 def compiled(path: str | Path) -> dict[str, list[Compiled]]:
     """Read the delegates of every method, in the order of their first calls."""
-    return opened(Path(path), lambda data: _compiled(restored(data)))
+    return opened(Path(path), _compiled)
 
 
-def _compiled(parsed: Any) -> dict[str, list[Compiled]]:
-    data, found = parsed.program.backend_delegate_data, {}
-    for plan in parsed.program.execution_plan:
+def _compiled(data: memoryview) -> dict[str, list[Compiled]]:
+    program, named = program_of(data)
+    payloads, found = program.backend_delegate_data, {}
+    contents = {key: bytes(content) for key, (_, content) in named.items()}
+    for plan in program.execution_plan:
         order = dict.fromkeys(call.delegate_index for call in _calls(plan))
         found[plan.name] = [
-            Compiled(
-                backend_id=delegate.id or "",
-                payload=bytes(data[delegate.processed.index].data),
-                compile_specs=_specs(delegate),
-                named_data=parsed.named_data,
-            )
-            for delegate in map(plan.delegates.__getitem__, order)
+            Compiled(each.id, bytes(payloads[each.processed.index].data), _specs(each), contents)
+            for each in map(plan.delegates.__getitem__, order)
         ]
     return found
 

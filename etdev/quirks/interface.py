@@ -98,11 +98,6 @@ def make_empty(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgr
     return without_inputs(program, graph, empty, outputs)
 
 
-def _checks_matrix(ordered: Node) -> bool:
-    # What is computed of a matrix that can't be inverted or factorised is infinite or NaN.
-    return ordered.args[1] is torch.ops.aten._linalg_check_errors.default
-
-
 def without_checks(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     """Take calls that check a matrix, in an order given by tokens, out of a program."""
     names, graph = {node.name for node in found}, copy_graph(program.graph)
@@ -236,7 +231,8 @@ MATRIX_CHECKS = Quirk(
     upstream="not reported; torch/_higher_order_ops/effects.py, with_effects, and "
     "executorch/exir/verification/verifier.py, check_valid_op",
     affects="executorch<1.6",
-    find=Nodes((ORDERED,), _checks_matrix),
+    # What is computed of a matrix that can't be inverted or factorised is infinite or NaN.
+    find=Nodes((ORDERED,), lambda n: n.args[1] is torch.ops.aten._linalg_check_errors.default),
     fix=without_checks,
 )
 QUIRKS = (

@@ -98,11 +98,6 @@ def reused_sources(program: ExportedProgram) -> Iterator[Node]:
         sources.add(source)
 
 
-def _clone_source(copy: Node, _: Node) -> None:
-    """Clone the value that is copied."""
-    _give(copy, aten.clone.default)
-
-
 def _give(copy: Node, op: Any, *args: Any, **options: Any) -> None:
     """Copy the result of an op on the value that was copied."""
     source: Any = copy.args[1]
@@ -177,7 +172,7 @@ REUSED_SOURCES = Quirk(
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
     affects="torch<2.15",
     find=reused_sources,
-    fix=partial(with_changed, change=_clone_source),
+    fix=partial(with_changed, change=lambda copy, _: _give(copy, aten.clone.default)),
 )
 CONVERTING_COPIES = Quirk(
     name="converting-copies",

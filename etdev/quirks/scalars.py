@@ -72,7 +72,7 @@ def _compute_wide(node: Node, _: Node) -> None:
 
 
 def _wide(node: Node) -> torch.dtype:
-    """Return the dtype in which torch computes numbers beside tensors without dimensions."""
+    """Return the dtype in which torch computes numbers with tensors without dimensions."""
     numbers = [value for _, value in _scalars(node) if type(value) in (int, float)]
     wide = torch.float32 if any(isinstance(n, float) for n in numbers) else torch.int64
     for value in _values(node):
@@ -81,7 +81,7 @@ def _wide(node: Node) -> torch.dtype:
 
 
 def _is_widened(node: Node) -> bool:
-    """Return True if a number beside tensors without dimensions would change the dtype."""
+    """Return True if a number would change the dtype of tensors without dimensions."""
     result = node.meta.get("val")
     if not isinstance(result, torch.Tensor):
         return False
@@ -121,7 +121,7 @@ def _exact(value: Any, beside: set[torch.dtype]) -> torch.dtype | None:
 
 
 def _divided(node: Node, value: Any) -> torch.dtype | None:
-    """Return the dtype of an integer that is divided by or into, beside smaller ones.
+    """Return the dtype of an integer that divides, or is divided by, smaller ones.
 
     If a plugin keeps the op whole, ExecuTorch's verifier refuses inputs of several dtypes.
     """
@@ -147,7 +147,7 @@ def _is_small(value: torch.SymInt) -> bool:
 ROUNDED_SCALARS = Quirk(
     name="rounded-scalars",
     stage=Stage.DECOMPOSED,
-    summary="A number that an op takes for a tensor becomes one in float32 or int32, also beside "
+    summary="A number that an op takes for a tensor becomes one in float32 or int32, even with "
     "tensors in float64 or int64.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
     affects="executorch<1.6",
@@ -157,8 +157,8 @@ ROUNDED_SCALARS = Quirk(
 WIDENED_SCALARS = Quirk(
     name="widened-scalars",
     stage=Stage.DECOMPOSED,
-    summary="A tensor without dimensions loses its say in the dtype of a result once the number "
-    "beside it is a tensor, too.",
+    summary="A tensor without dimensions no longer decides the dtype of a result once the number "
+    "that it is combined with is a tensor, too.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
     affects="executorch<1.6",
     find=Nodes(only=_is_widened, branches=True),

@@ -7,16 +7,12 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    TensorArgument,
-)
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, Node
 
 from etdev.edge.reference import written
 from etdev.edge.shared_state import overlaps, shared_states
+from etdev.graph.inlining import call
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import first_input
 from etdev.quirks.buffers import is_zero
@@ -58,7 +54,7 @@ def _write_back(program: ExportedProgram, target: str) -> ExportedProgram:
     graph = copy_graph(program.graph)
     node = _input(program, graph, target)
     with graph.inserting_before(graph.output_node()):
-        _call(graph, aten.copy_.default, node, node)
+        call(node, aten.copy_.default, node, node)
     return rebuilt(program, graph)
 
 
@@ -76,9 +72,9 @@ def _begin(program: ExportedProgram, target: str, value: torch.Tensor) -> Export
     argument = TensorArgument(first.name)
     specs[first.name] = InputSpec(InputKind.CONSTANT_TENSOR, argument, initial)
     with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
-        begun = _call(graph, aten.where.self, flag, node, first)
-        _call(graph, aten.copy_.default, node, begun)
-        _call(graph, aten.fill_.Scalar, flag, True)
+        begun = call(node, aten.where.self, flag, node, first)
+        call(node, aten.copy_.default, node, begun)
+        call(node, aten.fill_.Scalar, flag, True)
     inputs = [specs[placeholder.name] for placeholder in graph.find_nodes(op="placeholder")]
     signature = ExportGraphSignature(inputs, list(program.graph_signature.output_specs))
     changed = rebuilt(program, graph, signature, constants=new)
@@ -107,14 +103,6 @@ def _constant(graph: Graph, target: str, value: torch.Tensor, near: Node) -> Nod
     return node
 
 
-def _call(graph: Graph, op: Any, *args: Any) -> Node:
-    node: Node = graph.call_function(op, args)
-    values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
-    with torch.no_grad():
-        node.meta = {"val": op(*values)}
-    return node
-
-
 SHARED_STATE = Quirk(
     name="shared-state",
     stage=Stage.METHODS,
@@ -127,8 +115,7 @@ SHARED_STATE = Quirk(
     # Memory is planned for what they declare, see etdev/pte/shared_arena.py.
     fix=declare,
     refusal=Refusal(
-        "state that methods share, {names}, can't be one buffer in the .pte: {why}",
-        UNDECOMPOSED,
+        "state that methods share, {names}, can't be one buffer in the .pte: {why}", UNDECOMPOSED
     ),
 )
 UNSHARED_ARENAS = Quirk(

@@ -10,10 +10,7 @@ import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import (
-    compute_unbacked_bindings,
-    statically_known_true,
-)
+from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, statically_known_true
 
 from etdev.graph.inlining import call
 from etdev.graph.nodes import is_unbounded, upper_bound

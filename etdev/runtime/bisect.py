@@ -39,6 +39,7 @@ from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.schema.tensors import STARTED
 from etdev.upstream.edge import unverified
+from etdev.upstream.emission import NamedDataStore
 
 
 @define(eq=False, slots=False)
@@ -149,13 +150,15 @@ class Bisection:
 
     def _delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
         """Return the delegate of the .pte that a partition was compiled to."""
-        compiled = self.compiled[partition.name]
+        compiled, store = self.compiled[partition.name], NamedDataStore()
+        for key, data in compiled.named_data.items():
+            store.add_named_data(key, data)
         return LoweredBackendModule(
             edge_program=program,
             backend_id=compiled.backend_id,
             processed_bytes=compiled.payload,
             compile_specs=[CompileSpec(spec.key, spec.value) for spec in compiled.compile_specs],
-            named_data_store_output=compiled.named_data,
+            named_data_store_output=store.get_named_data_store_output(),
         )
 
     @cached_property
@@ -186,11 +189,7 @@ class Bisection:
 
 
 def bisection(
-    path: Path,
-    decision: Decision,
-    method: str,
-    calls: Sequence[Call],
-    runner: Runner = PYTHON,
+    path: Path, decision: Decision, method: str, calls: Sequence[Call], runner: Runner = PYTHON
 ) -> Bisection:
     """Make the delegates of a .pte callable, with the decision of the same model and options."""
     artifact = read(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from etdev.errors import ArtifactError, DeviceError, EtdevError
 from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
-from etdev.pte.ptd import find, without_data
+from etdev.pte.ptd import find
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
 from etdev.runtime.runners import Runner, runner_of
@@ -48,9 +48,12 @@ def check(
         ArtifactError: The file is not a .pte.
     """
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
-    file, outside = Path(path), None if data is None else Path(data)
+    file, outside, problems = Path(path), None, list[str]()
     artifact = read(file, plugins)
-    problems = [*without_data(artifact, file, outside)]
+    try:
+        outside = find(artifact, file, None if data is None else Path(data))
+    except ArtifactError as error:
+        problems.append(f"it {error.what}" if error.who == str(file) else str(error))
     if not artifact.methods:
         problems.append("it has no methods")
     for method in artifact.methods:
@@ -137,11 +140,6 @@ def _refused(
 ) -> Iterable[str]:
     """Name the methods that the runner doesn't load, or must not."""
     skipped = unloaded(artifact, here)
-    try:
-        data = data or find(artifact, path)
-    except ArtifactError as error:
-        yield str(error)
-        return
     for method in artifact.methods:
         if method.name not in skipped:
             failure = runner.load(Program.of(path, [method], data), method.name).failure

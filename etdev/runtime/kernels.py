@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,10 +16,7 @@ from etdev.errors import EtdevWarning, RunError
 from etdev.pte.artifact import MethodArtifact
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
     from torch.fx import Node
-
-    from etdev.runtime.decision import Decision
 
 # ExecuTorch ships these kernels in a library of their own.
 _QUANTISED = "quantized_decomposed::"
@@ -59,8 +56,8 @@ def kernel_modules(*methods: MethodArtifact) -> Sequence[str]:
     return ["executorch.kernels.quantized"] if needed else []
 
 
-def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, strict: bool) -> None:
-    """Warn of every op that the runtime has no kernel for, with the source lines it comes from.
+def warn_of_missing(methods: Sequence[MethodArtifact], strict: bool) -> None:
+    """Warn of every op that the runtime has no kernel for, or refuse it under `strict`.
 
     Copies between devices are left out, because their kernels come with the device's runtime.
     """
@@ -74,10 +71,9 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
         kernels = [name for name in lacking if not name.startswith("et_copy::")]
         if not kernels:
             continue
-        texts = ", ".join(_described(kernels, decision.programs.get(method.name)))
         error = RunError(
             f"method {method.name!r}",
-            f"the runtime has no kernel {texts}",
+            f"the runtime has no kernel {', '.join(kernels)}",
             "the .pte fails to load without it; leave out that op, or give it to a plugin",
         )
         if strict:
@@ -88,15 +84,3 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
 def op_of(kernel: str) -> str:
     """Return the op of a kernel without its overload: `aten.add` for `aten::add.out`."""
     return kernel.partition(".")[0].replace("::", ".")
-
-
-def _described(kernels: Sequence[str], program: ExportedProgram | None) -> Iterator[str]:
-    """Yield each operator with the source line of every node that needs it."""
-    from etdev.graph.nodes import op_name, where
-
-    nodes = [] if program is None else list(program.graph.nodes)
-    for kernel in kernels:
-        same = [node for node in nodes if op_name(node).rpartition(".")[0] == op_of(kernel)]
-        lines = dict.fromkeys(where(node).removeprefix(" at ") for node in same)
-        text = ", ".join(line for line in lines if line)
-        yield f"{kernel} ({text})" if text else kernel

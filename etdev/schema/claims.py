@@ -121,9 +121,7 @@ class Claim:
     )
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
     device_types: tuple[str, ...] = field(
-        default=("cpu",),
-        converter=_texts,
-        validator=[deep_iterable(_check_kind), min_len(1)],
+        default=("cpu",), converter=_texts, validator=[deep_iterable(_check_kind), min_len(1)]
     )
     named_data: bool = field(default=False, validator=instance_of(bool))
     merge: bool = field(default=True, validator=instance_of(bool))

@@ -26,10 +26,9 @@ class Outcome:
         method: Name of its method.
         partition: Name of the partition in the plan.
         state: `compiled` by its backend, `hit` in the cache, or `bypassed`: compiled because the
-            cache can't hold it. In a forecast also `miss`: it would be compiled, or `unfit`: it
-            can't be compiled on this machine, and its key is unknown.
-        why: Why the cache was bypassed, why no worker compiled it although there were some, why it
-            is unfit, or which equal partition comes before it; empty otherwise.
+            cache can't hold it.
+        why: Why the cache was bypassed, or why no worker compiled it although there were some;
+            empty otherwise.
         seconds: Wall time of compiling or reading it. If a backend compiles several partitions in
             one call, the first of them has the whole time.
         key: The key of its entry in the cache; empty without one.

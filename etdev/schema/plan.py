@@ -61,7 +61,7 @@ class MethodPlan(Displayed):
 
     @property
     def caveats(self) -> list[str]:
-        """A line for each way in which a plugin computes some ops otherwise than PyTorch."""
+        """A line for each way in which a plugin computes some ops differently from PyTorch."""
         ops: dict[tuple[str, str], dict[str, None]] = {}
         for entry in self.ledger:
             if entry.caveat:

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import Device
+from etdev.schema.report.sheet import listed
 
 # The dtype of a symbolic size or another number.
 SCALAR = "scalar"
@@ -149,12 +150,11 @@ def repeats(weights: Iterable[StoredAgain]) -> Iterator[str]:
         groups.setdefault(key, []).append(weight)
     for (methods, _), own in groups.items():
         names = [next(iter(weight.targets.values()))[0] for weight in own]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         counts = Counter(own[0].holders)
         holders = ", ".join(f"{holder} {count}" for holder, count in counts.items())
         total = sum(weight.again_bytes for weight in own)
-        told = f"methods {methods}: {', '.join(names[:_NAMED])}{more}"
-        yield f"{told} stored {counts.total()} times ({holders}), {total} bytes again"
+        told = f"methods {methods}: {listed(names, _NAMED)} stored {counts.total()} times"
+        yield f"{told} ({holders}), {total} bytes again"
 
 
 def loading(states: Iterable[SharedState]) -> Iterator[str]:
@@ -164,7 +164,6 @@ def loading(states: Iterable[SharedState]) -> Iterator[str]:
         groups.setdefault((", ".join(state.targets), state.shared), []).append(state)
     for (methods, shared), own in groups.items():
         names = [next(iter(state.targets.values())) for state in own]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         total = sum(state.size_bytes for state in own)
-        told = f"methods {methods}: state {', '.join(names[:_NAMED])}{more} ({total} bytes)"
+        told = f"methods {methods}: state {listed(names, _NAMED)} ({total} bytes)"
         yield f"{told} is {_SHARED if shared else 'not shared, each has its own'}"

@@ -25,6 +25,7 @@ from etdev.lowering.lowered import Lowered
 from etdev.runtime.compare import flat
 from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
+from etdev.upstream.emission import content_of
 
 # Runs a payload: `simulate(payload, inputs)` returns its outputs. With an argument `data` it gets
 # the delegate's named data, bytes by key, and with `compile_specs` the compile specs.
@@ -82,12 +83,7 @@ def named_data(module: LoweredBackendModule) -> dict[str, bytes]:
     if (data := module.named_data_store_output) is None:
         return {}
     entries = ChainMap(data.pte_data, *data.external_data.values())
-    return {key: _bytes(data.buffers[entry.buffer_index]) for key, entry in entries.items()}
-
-
-def _bytes(data: Any) -> bytes:
-    # Weights are files while they are lowered.
-    return bytes(data) if isinstance(data, (bytes, bytearray)) else data.prefix(len(data))
+    return {key: content_of(data.buffers[entry.buffer_index]) for key, entry in entries.items()}
 
 
 def _more(simulate: Simulator, module: LoweredBackendModule) -> dict[str, Any]:

@@ -1,19 +1,14 @@
-"""ExecuTorch's data next to a program, and its readers of `.pte` files and traces."""
+"""ExecuTorch's data next to a program, and its reader of traces."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
-from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
-from executorch.exir._serialize._program import PTEFile
-from executorch.exir._serialize._program import _flatbuffer_to_program as without_segments
-from executorch.exir._serialize._program import _restore_segments as replace_segments
+from executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
 from executorch.exir._serialize.data_serializer import DataEntry
 
-__all__ = ["DataEntry", "NamedDataStoreOutput", "PTEFile"]
-# Readers of a .pte: its schema object, and that with the data of its segments.
-__all__ += ["replace_segments", "without_segments"]
+__all__ = ["DataEntry", "NamedDataStore", "NamedDataStoreOutput"]
 
 # What a backend says of its delegate for ExecuTorch's developer tools: an attribute of its result,
 # and a key of the delegate's `meta`.
@@ -23,6 +18,11 @@ DELEGATE_INFO = "_delegate_info_meta"
 def add_named_data(manager: EdgeProgramManager, key: str, data: bytes) -> None:
     """Have a program carry data under a key; ExecuTorch takes data from delegates only."""
     manager._named_data_store.add_named_data(key, data)
+
+
+def content_of(buffer: Any) -> bytes:
+    """Return the bytes of named data; a buffer in a file can be read as a prefix only."""
+    return bytes(buffer.prefix(len(buffer)) if hasattr(buffer, "prefix") else memoryview(buffer))
 
 
 def external_data(program: ExecutorchProgramManager) -> dict[str, Any]:

@@ -220,4 +220,4 @@ def test_a_run_needs_no_registry(mlp_pte, here):
     (here / "registry.toml").write_text("[plugins.gone]\n")
     succeeds("run --repeat 1", mlp_pte)
     error = fails("run", mlp_pte, "--check", MLP, "--bisect")
-    assert error.startswith("gone: not installed, but listed in registry.toml, line 1; ")
+    assert error.startswith("gone: not installed, but listed in registry.toml; ")

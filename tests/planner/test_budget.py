@@ -43,7 +43,7 @@ def test_a_lowering_above_its_budget_fails_before_it_compiles():
     with pytest.raises(BudgetError) as caught:
         lowerer.lower(*nets.mlp())
     assert re.sub(r"py:\d+", "py:LINE", str(caught.value)) == (
-        "budget: 0 nodes may be left to portable kernels beside aten.mean.*, not 1: "
+        "budget: 0 nodes may be left to portable kernels besides aten.mean.*, not 1: "
         "aten.native_layer_norm.default at normalization.py:LINE "
         "(forward/aten_native_layer_norm_default; cpu: XNNPACK has no native_layer_norm.default); "
         f"{CURE}"

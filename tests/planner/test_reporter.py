@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from etdev.planner.pinning import Pinning
-from etdev.planner.reporter import Reporter
+from etdev.planner.reporter import Reporter, verdict_of
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Verdict
@@ -15,7 +15,8 @@ def ledger(reporter, nodes, plugins):
     graph = SimpleNamespace(
         ops=dict.fromkeys(nodes, "aten.add"), number=dict.fromkeys(nodes, 0), nodes=[node]
     )
-    return reporter.ledger(graph, plugins, Pinning(()))
+    asked = [SimpleNamespace(name=name, builtin=False) for name in plugins]
+    return reporter.ledger(graph, asked, Pinning(()))
 
 
 def test_a_plugin_that_said_nothing_was_silent_or_lost():
@@ -31,7 +32,7 @@ def test_a_plugin_that_said_nothing_was_silent_or_lost():
 def test_the_last_word_of_a_plugin_counts():
     reporter = Reporter()
     reporter.refused("cpu", Refusal("a", "op"))
-    reporter.lost(["a"], "cpu", reasons.FOREIGN, node="call")
+    reporter.lost(["a"], verdict_of("cpu", reasons.FOREIGN, node="call"))
     (entry,) = ledger(reporter, "a", ["cpu"])
     assert entry.verdicts == (Verdict("cpu", "foreign", "call belongs to a delegate"),)
 
@@ -39,7 +40,7 @@ def test_the_last_word_of_a_plugin_counts():
 def test_what_a_plugin_has_after_all_is_not_lost():
     reporter = Reporter()
     reporter.owned(Draft("cpu_0", "forward", "cpu", "B", ("a",)))
-    reporter.lost(["a", "b"], "cpu", reasons.LOST_GROUP, node="b", owner="trt")
+    reporter.lost(["a", "b"], verdict_of("cpu", reasons.LOST_GROUP, node="b", owner="trt"))
     entries = ledger(reporter, "ab", ["cpu"])
     assert entries["a"].verdicts == (Verdict("cpu", "claimed"),)
     assert entries["b"].verdicts == (Verdict("cpu", "lost", "lost b to trt"),)

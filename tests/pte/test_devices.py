@@ -358,7 +358,7 @@ def test_a_foreign_delegate_on_a_device_in_a_branch_is_refused_by_name(nested):
 
     with pytest.raises(DeviceError) as caught:
         Lowerer([]).plan(Branches(), X)
-    assert "is a delegate on cuda:0, and ExecuTorch makes no copies" in str(caught.value)
+    assert "is a delegate on cuda:0, where ExecuTorch makes no copies" in str(caught.value)
 
 
 def test_a_delegate_without_a_lowered_module_is_an_error():

@@ -21,10 +21,8 @@ from etdev.upstream.decompositions import executorch_table, quick_decompositions
 # of them in etdev/upstream/.
 PRIVATE = {
     "a .pte is read and written": (
+        "executorch.exir._serialize._named_data_store.NamedDataStore",
         "executorch.exir._serialize._named_data_store.NamedDataStoreOutput",
-        "executorch.exir._serialize._program.PTEFile",
-        "executorch.exir._serialize._program._flatbuffer_to_program",
-        "executorch.exir._serialize._program._restore_segments",
         "executorch.exir._serialize.data_serializer.DataEntry",
     ),
     "programs become edge programs as in to_edge, once for all plugins": (
@@ -278,9 +276,6 @@ def test_an_op_that_is_registered_between_two_lowerings_is_decomposed():
 
 
 def test_a_pte_reads_back_into_the_schema():
-    from executorch.exir._serialize._program import PTEFile
-
-    assert {"program", "named_data"} <= set(PTEFile.__dataclass_fields__)
     plans = schema.ExecutionPlan.__dataclass_fields__
     assert {"delegates", "chains", "non_const_buffer_sizes", "non_const_buffer_device"} <= set(
         plans

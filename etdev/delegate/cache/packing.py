@@ -17,7 +17,7 @@ from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import CONVERTER, MALFORMED, Entry, natural
 from etdev.delegate.results import unknown_fields
 from etdev.errors import CacheError
-from etdev.upstream.emission import DataEntry, NamedDataStoreOutput
+from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, content_of
 
 _Named = dict[str, DataEntry]
 # The fields that an entry holds, and their keys there.
@@ -96,11 +96,8 @@ def _unpacked(
 
 def _content(data: Any) -> bytes:
     """Return the bytes of a buffer of torch's or ExecuTorch's."""
-    if type(data) is bytes:
-        return data
     try:
-        # A file-backed buffer can be read as a prefix only.
-        return data.prefix(len(data)) if hasattr(data, "prefix") else bytes(memoryview(data))
+        return content_of(data)
     except TypeError:
         raise Uncacheable(f"the backend returns a buffer of {type(data).__name__}") from None
 

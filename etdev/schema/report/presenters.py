@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from etdev.schema.difference import Difference
@@ -12,7 +12,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Profile
 from etdev.schema.report.explanation import Explanation, Query
-from etdev.schema.report.sheet import Sheet, size
+from etdev.schema.report.sheet import Sheet, listed, size
 from etdev.schema.tensors import Tensor, loading, repeats
 
 # A cell names this many lines or modules, and counts the rest.
@@ -112,7 +112,7 @@ def _table(values: Iterable[Any], columns: str, title: str = "") -> Sheet:
 
 def _cell(value: Any) -> str:
     if isinstance(value, tuple):
-        return _listed(value, _NAMED)
+        return listed(value, _NAMED)
     return f"{value:.3f}" if isinstance(value, float) else str(value or "-")
 
 
@@ -197,12 +197,6 @@ def missed(explanation: Explanation, every: bool = False) -> Sheet:
     rows = []
     for item in explanation.missed:
         owner = [item.owner or "-"] if plugin else []
-        where = _listed(item.lines or item.modules, None if every else _NAMED)
+        where = listed(item.lines or item.modules, None if every else _NAMED)
         rows.append((item.op, str(len(item.nodes)), *owner, together(item.reasons), where))
     return Sheet((title, "nodes", *(["owner"] if plugin else []), "why", "where"), rows)
-
-
-def _listed(names: Sequence[str], most: int | None) -> str:
-    shown = names[:most]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return (", ".join(shown) or "-") + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,13 @@ class Displayed:
 def counted(number: int, noun: str, several: str = "") -> str:
     """Return a number with its noun: `1 node`, `2 nodes`."""
     return f"{number} {noun if number == 1 else several or f'{noun}s'}"
+
+
+def listed(names: Sequence[str], most: int | None) -> str:
+    """Return the first names and the number of the rest: `a, b and 3 more`; `-` without any."""
+    shown = names[:most]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return (", ".join(shown) or "-") + more
 
 
 def size(count: int | None) -> str:
