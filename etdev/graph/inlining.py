@@ -116,7 +116,7 @@ def _inline(pieces: Mapping[Node, ExportedProgram], placed: Placed) -> dict[str,
 
 
 def call(source: Node, op: Any, *args: Any, **options: Any) -> Node:
-    """Call an op where its graph inserts; what it computes comes from the source of a node."""
+    """Call an op where the graph of a node inserts, with the origin that the node has."""
     made = source.graph.call_function(op, args, options)
     made.meta = {key: source.meta[key] for key in (*_INHERITED, "custom") if key in source.meta}
     values, keywords = map_arg((args, options), lambda argument: argument.meta["val"])

@@ -45,7 +45,7 @@ def stored_again(
 
 
 def _homes(plan: MethodPlan) -> dict[str, dict[Hashable, str]]:
-    """Return who stores the constants of a method that partitions read: a plugin by each place."""
+    """Return the plugins that store each constant of a method, by delegate or backend."""
     found: dict[str, dict[Hashable, str]] = {}
     copies: dict[str, int] = {}
     for partition in plan.partitions:

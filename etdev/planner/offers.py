@@ -1,4 +1,4 @@
-"""Offers: the rest of a claim after pins, and after the plugins that were asked before."""
+"""Offers: the groups of a claim that pins and earlier plugins leave to a plugin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etdev.schema.ledger import Verdict
 
 @frozen(eq=False)
 class Offer:
-    """The rest of a claim."""
+    """A claim with the groups that its plugin can still have."""
 
     claim: Claim
     # Disjoint groups of names of nodes, and the constants that they name.
@@ -42,7 +42,7 @@ class Offering:
     _claimed: set[str] = field(factory=set)
 
     def offer(self, claim: Claim) -> Offer:
-        """Return the rest of a claim."""
+        """Return the offer that a claim makes, and report what the plugin lost."""
         for refusal in claim.refusals:
             self.reporter.refused(self.plugin, refusal)
         self.reporter.caveats.update({(self.plugin, c.node): c.text for c in claim.caveats})

@@ -117,7 +117,7 @@ def joins_nothing(node: Node) -> bool:
 
 
 def has_nothing_along(node: Node) -> bool:
-    """Return True if the dimension along which a node works has no size, or may have none."""
+    """Return True if the dimension along which a node works is empty, or may be."""
     sizes, axis = _input(node).shape, _argument(node, 1, "dim")
     return bool(sizes) and least(sizes[axis]) <= 0
 

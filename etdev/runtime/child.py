@@ -28,7 +28,7 @@ from etdev.files import in_scratch
 from etdev.runtime.loading import load_runtime
 
 _UNSIGNED = ("torch.uint16", "torch.uint32", "torch.uint64")
-# A function that takes longer than this is taken for one that hangs.
+# A function that takes longer counts as one that hangs.
 LIMIT_S = 1800.0
 COMMAND = (sys.executable, "-m", "etdev.runtime.child")
 

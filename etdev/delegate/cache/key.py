@@ -41,7 +41,7 @@ def settings() -> dict[str, Any]:
 
 @frozen
 class Name:
-    """The digest of everything that the result of a call depends on, and that without the programs.
+    """Two digests of what the result of a call depends on: with the programs, and without them.
 
     The latter is equal for calls of one backend, in the same versions and circumstances.
     """
