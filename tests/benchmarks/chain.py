@@ -26,7 +26,7 @@ from etdev.registry.selection import from_object
 from etdev.upstream.edge import unverified
 from etdev.upstream.tracing import settled_heap
 
-LINEAR = ("aten.linear.default", "aten.addmm.default")
+LINEAR = ("aten.linear.default", "aten.addmm.default", "aten.mm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")
 
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from math import inf
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -124,10 +125,7 @@ def measure(
                 continue
             times[side].append([time / 1e6 for time in answer.times_ns[0]])
             if not number:
-                errors[side] = max(
-                    float((a - b).abs().max() / max(float(b.abs().max()), 1e-3))
-                    for a, b in zip(answer.outputs[0], expected, strict=True)
-                )
+                errors[side] = rivals.error(answer.outputs[0], expected)
     return times, errors
 
 
@@ -173,15 +171,15 @@ def row(runner: Local, name: str, budget_s: float, threads: int) -> dict[str, An
         sides, tuning = programs(name, Path(folder), budget_s, threads)
         times, errors = measure(runner, sides, name, threads)
         medians = {side: median(median(calls) for calls in own) for side, own in times.items()}
-        own = [s for s in medians if s != "tuned" and errors[s] <= TOLERANCE]
+        own = [s for s in medians if s != "tuned" and _right(errors, s)]
         best = min(own, key=medians.__getitem__, default="")
         for side in rivals.installed():
             if known := rival(side, name, threads):
                 medians[side], errors[side] = median(known["times_ms"]), known["error"]
-        others = [s for s in rivals.installed() if s in medians and errors[s] <= TOLERANCE]
+        others = [s for s in rivals.installed() if s in medians and _right(errors, s)]
         others = sorted(others, key=medians.__getitem__)[:REMATCHED]
         again = rematch(runner, sides["tuned"], others, name, threads)
-    fastest = min(others, key=again.__getitem__, default="")
+    fastest, right = min(others, key=again.__getitem__, default=""), _right(errors, "tuned")
     report = tuning.report
     return {
         "model": name,
@@ -191,11 +189,11 @@ def row(runner: Local, name: str, budget_s: float, threads: int) -> dict[str, An
         "ms": medians,
         "errors": errors,
         "best": best,
-        "tuned_over_best": _ratio(times, "tuned", best),
-        "tuned_over_executorch": _ratio(times, "tuned", "executorch"),
+        "tuned_over_best": _ratio(times, errors, "tuned", best),
+        "tuned_over_executorch": _ratio(times, errors, "tuned", "executorch"),
         "fastest_rival": fastest,
         "ms_in_turn": again,
-        "tuned_over_rival": again["tuned"] / again[fastest] if fastest else None,
+        "tuned_over_rival": again["tuned"] / again[fastest] if fastest and right else None,
         "chosen": report.chosen,
         "verdict": report.verdict,
         "seconds": report.seconds,
@@ -205,8 +203,18 @@ def row(runner: Local, name: str, budget_s: float, threads: int) -> dict[str, An
     }
 
 
-def _ratio(times: Mapping[str, Sequence[Sequence[float]]], one: str, other: str) -> Any:
-    if one not in times or other not in times:
+def _right(errors: Mapping[str, float], *sides: str) -> bool:
+    """Return True if sides compute what PyTorch does; false if an error is NaN."""
+    return all(errors.get(side, inf) <= TOLERANCE for side in sides)
+
+
+def _ratio(
+    times: Mapping[str, Sequence[Sequence[float]]],
+    errors: Mapping[str, float],
+    one: str,
+    other: str,
+) -> Any:
+    if one not in times or other not in times or not _right(errors, one, other):
         return None
     return asdict(ratio_of(times[one], times[other]))
 
@@ -280,8 +288,7 @@ def _cells(known: Mapping[str, Any], sides: Sequence[str]) -> list[str]:
     cells = [known["model"], str(known["threads"])]
     for side in sides:
         text = f"{known['ms'][side]:.3f}" if side in known["ms"] else "-"
-        wrong = known["errors"].get(side, 0.0) > TOLERANCE
-        cells.append(f"({text})" if wrong else text)
+        cells.append(text if _right(known["errors"], side) else f"({text})")
     best, upstream = known["tuned_over_best"], known["tuned_over_executorch"]
     cells.append(f"{best['value']:.2f}" if best else "-")
     cells.append(f"{1 / upstream['value']:.2f}" if upstream else "-")
