@@ -12,7 +12,7 @@ from etdev.planner.reporter import Reporter, verdict_of
 from etdev.planner.views import View
 from etdev.schema import reasons
 from etdev.schema.claims import Claim, Group
-from etdev.schema.ledger import Verdict
+from etdev.schema.ledger import Offered, Verdict
 
 
 @frozen(eq=False)
@@ -38,6 +38,8 @@ class Offering:
     taken: Mapping[str, str]
     barred: Mapping[str, Verdict]
     reporter: Reporter
+    # Groups that it has whole or not at all, and doesn't get.
+    missed: list[Offered] = field(factory=list)
     # A plugin can't claim a node again for another backend.
     _claimed: set[str] = field(factory=set)
 
@@ -60,6 +62,8 @@ class Offering:
             self.reporter.offered(self.plugin, names, group.why)
             if names and not self._lost(names):
                 yield names
+            elif group.whole:
+                self.missed.append(Offered(self.plugin, tuple(names), group.why))
 
     def _names(self, group: Group, constants: set[str]) -> list[str]:
         """Return a group with the nodes tied to it; nothing for a getitem without its op."""

@@ -19,12 +19,13 @@ from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
 from etdev.planner.claims import check_claims
 from etdev.planner.offers import Offer, Offering
+from etdev.planner.patterns import Patterns
 from etdev.planner.reporter import Reporter, verdict_of
 from etdev.planner.views import View, Views
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
-from etdev.schema.ledger import Verdict
+from etdev.schema.ledger import Offered, Verdict
 from etdev.schema.limits import Limits
 from etdev.schema.partition import Draft
 from etdev.schema.tensors import Constant
@@ -41,6 +42,7 @@ class Partitioning:
     config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     # Plugins that can't have a node: it couldn't compile it, or gave up the op that this is of.
     barred: Verdicts = field(factory=dict)
+    patterns: Patterns = field(factory=Patterns)
     drafts: list[Draft] = field(factory=list)
     # For each op that is decomposed since a piece of it was claimed, the first claimant.
     torn: dict[str, str] = field(factory=dict)
@@ -51,6 +53,7 @@ class Partitioning:
     # Nodes that stay in the method's program, with the plugins whose kernels compute them.
     _kept: dict[str, str] = field(factory=dict)
     _last_resorts: list[tuple[str, Offer]] = field(factory=list)
+    _missed: list[Offered] = field(factory=list)
     _counts: Counter[str] = field(factory=Counter)
 
     @property
@@ -112,6 +115,18 @@ class Partitioning:
         barred = {piece: self.barred.get(piece, {}) | said for piece, said in lost.items() if said}
         return Partitioning(self.views, self.config, self.barred | barred)
 
+    def untorn(self) -> Partitioning | None:
+        """Return a round in which no plugin tears a pattern that another has whole, if one did."""
+        patterns = self.patterns.after(self._missed, self._holders)
+        same = patterns == self.patterns
+        return None if same else Partitioning(self.views, self.config, self.barred, patterns)
+
+    def _holders(self, pattern: Offered) -> set[str | None]:
+        names = [name for name in pattern.nodes if name not in self.torn]
+        names += [piece for piece, op in self._decided.pieces.items() if op in pattern.nodes]
+        homes = (self._homes.get(name) for name in names)
+        return {home.plugin if home else None for home in homes}
+
     def in_program(self) -> tuple[str, ...]:
         """Return the computing nodes that are in no partition."""
         graph = self.graph
@@ -133,8 +148,11 @@ class Partitioning:
         check_claims(plugin, graph, claims)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {n: verdict_of(plugin.name, reasons.PINNED, pin=p) for n, p in against.items()}
+        barred |= self.patterns.bars(plugin.name, view.pieces)
         offering = Offering(plugin.name, view, taken, barred, self.reporter)
-        return [offering.offer(claim) for claim in claims]
+        offers = [offering.offer(claim) for claim in claims]
+        self._missed += offering.missed
+        return offers
 
     def _whole_for_others(self, plugin: str, taken: Mapping[str, str]) -> dict[str, str]:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""
@@ -169,7 +187,7 @@ class Partitioning:
             view.pieces[piece]: said[plugin]
             for piece, said in self.given_up.items()
             if piece in view.pieces and plugin in said
-        }
+        } | self.patterns.bars(plugin, {})
         for op in set(view.pieces.values()) - self.torn.keys() - owned:
             if verdict := given_up.get(op):
                 self.reporter.lost([op], verdict)

@@ -66,12 +66,12 @@ class Planner:
         config = self.expander.compile_config
         partitioning = Partitioning(views, config, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
-        self._ask(partitioning, method)
+        partitioning = self._asked(partitioning, method)
         # Unclaimed nodes are decomposed where that is possible, and all plugins are asked again
         # about the pieces.
         while unclaimed := partitioning.unclaimed():
-            partitioning = partitioning.again(views.decompose(unclaimed))
-            self._ask(partitioning, method)
+            again = partitioning.again(views.decompose(unclaimed))
+            partitioning = self._asked(again, method)
         partitioning.resort()
         graph = partitioning.graph
         self.matched |= pinning.matched(graph.ops)
@@ -95,7 +95,8 @@ class Planner:
         )
         return plan, graph.program
 
-    def _ask(self, partitioning: Partitioning, method: str) -> None:
+    def _asked(self, partitioning: Partitioning, method: str) -> Partitioning:
+        """Ask every plugin, and all again as long as one tears a pattern that another has whole."""
         for plugin in self.plugins:
             limits = self.rules.limits_of(plugin.name)
             if limits.methods is None or method in limits.methods:
@@ -103,6 +104,8 @@ class Planner:
             else:
                 verdict = verdict_of(plugin.name, reasons.NOT_ASKED)
                 partitioning.reporter.lost(partitioning.graph.ops, verdict)
+        untorn = partitioning.untorn()
+        return self._asked(untorn, method) if untorn else partitioning
 
     def _settled(self, graph: MethodGraph, partitioning: Partitioning) -> list[Partition]:
         drafts, owners = partitioning.drafts, {plugin.name: plugin for plugin in self.plugins}

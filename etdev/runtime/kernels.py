@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import redirect_stderr
+from contextlib import AbstractContextManager, redirect_stderr
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,14 @@ def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
     runtime = Runtime.get()
     known = runtime.operator_registry.operator_names
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
-    # ExecuTorch writes what its backends log to sys.stderr; it belongs with the output of C++.
-    with redirect_stderr(sys.__stderr__ or sys.stderr):
+    with logs_apart():
         absent = [name for name in backends if not runtime.backend_registry.is_available(name)]
     return absent, [name for name in method.operators if name not in known]
+
+
+def logs_apart() -> AbstractContextManager[object]:
+    """Return a context in which ExecuTorch's logs go where C++ writes, not to sys.stderr."""
+    return redirect_stderr(sys.__stderr__ or sys.stderr)
 
 
 def has_kernel(node: Node) -> bool:

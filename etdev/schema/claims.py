@@ -56,10 +56,13 @@ class Group:
         nodes: torch.fx nodes or their names. Constants may be among them: those are the ones the
             group needs inside (`Constant.grouped`). Getitems follow their op by themselves.
         why: The pattern that matched, for the ledger.
+        whole: Let no other plugin have some of the nodes and not all, as of a quantised layer that
+            is large and slow in pieces. Claim it although `taken` has nodes of it.
     """
 
     nodes: tuple[str, ...] = field(converter=node_names, validator=min_len(1))
     why: str = field(default="", validator=instance_of(str))
+    whole: bool = field(default=False, validator=instance_of(bool))
 
 
 @refusing(ClaimError, "claim")

@@ -30,6 +30,7 @@ PINNED = Reason("pin", "pinned by {pin}")
 FOREIGN = Reason("foreign", "{node} belongs to a delegate")
 GROUP = Reason("group", "{node} can't be had without {source}")
 CONVEXITY = Reason("convexity", "{node} lies between its group's nodes")
+TORN = Reason("torn", "{owner} has {node} only in a pattern that this would tear: {why}")
 PIECES = Reason("pieces", "it took none of its pieces")
 MIN_NODES = Reason("min_nodes", "its partition has size {size}, below min_nodes = {least}")
 MAX_PARTITIONS = Reason(

@@ -9,7 +9,7 @@ Clauses: `keeps OPS` whole, or `keeps OPS when NAMES`, globs of ATen nodes; `als
 BACKEND`, a second claim; `merge no`; `constants no`, `constants yes` (all that its delegates may
 hold, which is what it does unasked) or `constants NAMES`; `device D`; `assumes D because TEXT`;
 `caveat TEXT`; `types TYPES` of devices; `backend B`; `specs KEY=VALUE`; `named data`; `silent`
-(refuses nothing).
+(refuses nothing); `whole patterns`, of whose atomic groups no other plugin may have a part.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from etdev.graph.nodes import op_name
 # Whether it is one atomic group, and the words that its nodes match.
 Takes = tuple[bool, list[str]]
 
+_FLAGS = {"named data": "named_data", "silent": "silent", "whole patterns": "whole"}
 _WORD = re.compile(r"\(([^)]*)\)|(\S+)")
 
 
@@ -50,6 +51,7 @@ class Toy:
     specs: dict[str, bytes] = field(factory=dict)
     named_data: bool = False
     silent: bool = False
+    whole: bool = False
 
     @hookimpl
     def keep_whole(self) -> KeepWhole | None:
@@ -61,7 +63,7 @@ class Toy:
         self.asked.append(Asked(self.name, [n.name for n in nodes], dict(taken), dict(partitions)))
         known = [*program.graph.find_nodes(op="placeholder"), *nodes]
         groups = {
-            backend: [group for item in takes for group in _groups(known, *item)]
+            backend: [group for item in takes for group in _groups(known, *item, self.whole)]
             for backend, takes in {self.backend: self.takes, **self.also}.items()
         }
         mine = {name for each in groups.values() for group in each for name in group.nodes}
@@ -142,8 +144,8 @@ def _apply(toy: Toy, word: str, rest: str) -> None:
         }
     elif word in ("caveat", "backend"):
         setattr(toy, word, rest)
-    elif (word, rest) in (("named", "data"), ("silent", "")):
-        setattr(toy, "named_data" if rest else "silent", True)
+    elif f"{word} {rest}".strip() in _FLAGS:
+        setattr(toy, _FLAGS[f"{word} {rest}".strip()], True)
     else:
         raise ValueError(f"{toy.name}: unknown clause {word} {rest}")
 
@@ -152,10 +154,10 @@ def _takes(text: str) -> list[Takes]:
     return [(bool(group), (group or word).split()) for group, word in _WORD.findall(text)]
 
 
-def _groups(nodes: list[Any], atomic: bool, words: list[str]) -> list[Group]:
+def _groups(nodes: list[Any], atomic: bool, words: list[str], whole: bool) -> list[Group]:
     found = [node for node in nodes if any(_matches(node, word) for word in words)]
     if atomic:
-        return [Group(found)] if found else []
+        return [Group(found, "pattern" if whole else "", whole)] if found else []
     return [Group([node]) for node in found]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_qparam, is_quant
 from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
@@ -20,7 +20,7 @@ from etdev_cpu.constraints import OTHERWISE, loses_nan
 from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, reasons_told
 from etdev_cpu.notes import IMPLICIT, Notes, untagged
-from etdev_cpu.quantisers import Reason, read_elsewhere
+from etdev_cpu.quantisers import Reason, is_quantiser, read_elsewhere
 from etdev_cpu.soundness import Soundness
 from etdev_cpu.sources import hide_sources
 
@@ -100,7 +100,10 @@ class Support:
             for node in floats
             if node.op == "call_function" and loses_nan(node)
         ]
-        named = [Group(group, _why(notes[node] for node in group)) for group in groups]
+        named = [
+            Group(group, _why(notes[node] for node in group), whole=_is_dynamic(group))
+            for group in groups
+        ]
         return named, refusals, caveats
 
     def _sound(
@@ -146,11 +149,21 @@ class Support:
         return Refusal(node, "op", f"XNNPACK has no {name}")
 
 
+def _is_dynamic(group: Sequence[Node]) -> bool:
+    """Return True if a group quantises its input by what it is, which only XNNPACK has as one."""
+    calls = _calls(group)
+    return any(map(is_qparam, calls)) and not all(map(is_quantiser, calls))
+
+
+def _calls(group: Sequence[Node]) -> list[Node]:
+    return [n for n in group if n.op == "call_function" and n.target is not operator.getitem]
+
+
 def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]]]:
     """Return the ops of each group by node name, except of groups of quantisers alone."""
     patterns: dict[str, list[frozenset[str]]] = {}
     for group in groups:
-        calls = [n for n in group if n.op == "call_function" and n.target is not operator.getitem]
+        calls = _calls(group)
         if all(is_quant(node) or is_dequant(node) for node in calls):
             continue
         names = frozenset(node.name for node in calls)

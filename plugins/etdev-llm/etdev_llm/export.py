@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import define
 
-from etdev.cli import lowerers, options, results, tables
+from etdev.cli import options, results, writing
 from etdev.cli.group import Command
-from etdev.cli.progress import complain, working
+from etdev.cli.progress import Stages, complain, working
 from etdev.errors import PluginError
-from etdev.files import check_program, publish, unseen
 from etdev.schema.documents import Document
-from etdev.schema.report.sheet import size
+
+if TYPE_CHECKING:
+    from etdev.lowerer import Lowerer
+    from etdev.lowering.lowered import Lowered
+    from etdev.runtime.verification import Verification
+    from etdev_llm.sources import Recipe
 
 LLM = Document("etdev.llm", 1)
 _STEPS = 4
+Limits = dict[str, dict[str, Any]]
 
 
-def asked(texts: Sequence[str]) -> tuple[list[str] | None, dict[str, dict[str, Any]]]:
+def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     """Return plugins in claim order, and for each that is not asked always, its methods.
 
     Args:
@@ -47,7 +53,7 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, dict[str, dict[str, A
 
 @click.command("llm", cls=Command)
 @click.argument("source")
-@click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
+@writing.output
 @click.option(
     "--max-length", type=click.IntRange(2), default=128, show_default=True,
     help="Tokens of the longest sequence, prompt and answer.",
@@ -56,113 +62,125 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, dict[str, dict[str, A
 @click.option(
     "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), help="Of the weights."
 )
+@click.option(
+    "--quantize",
+    type=click.Choice(["8da4w", "8da8w", "int8", "none"]),
+    default="none",
+    show_default=True,
+    help="Linear layers, by torchao: activations of 8 bits and weights of 4 in groups of 32, "
+    "weights of 8, or weights of 8 alone.",
+)
+@click.option(
+    "--quantize-embedding",
+    type=click.Choice(["4", "8", "none"]),
+    default="none",
+    show_default=True,
+    help="Bits of the table of tokens, of which rows are dequantised when they are read.",
+)
 @click.option("--single-method", is_flag=True, help="Write forward alone, for TextLLMRunner.")
 @click.option(
     "--plugin", "plugins", multiple=True, metavar="[METHOD=]NAME[,NAME]",
     help="Ask these plugins, in this order; with METHOD= for prefill or decode only.",
 )  # fmt: skip
-@click.option("--no-verify", is_flag=True, help="Write it without running it.")
+@writing.no_verify
 @options.runner
-@options.as_json
-@options.workers
+@writing.settings
 @options.ruling
 def command(  # noqa: PLR0913 - an argument for each option
     source: str,
     output: Path,
     max_length: int,
-    seed: int,
-    dtype: str | None,
     single_method: bool,
     plugins: Sequence[str],
     no_verify: bool,
     runner: str | None,
-    jobs: int | None,
-    on_failure: str | None,
-    **lowering: Any,
+    **others: Any,
 ) -> None:
     """Lower SOURCE, a decoder of transformers, to one .pte.
 
     SOURCE is a local folder or a hub id, a config.json (with random weights), or file.py:function,
     whose function returns the model. Both methods, prefill and decode, take token ids and the
     position of the first one, return the logits behind the last token, and share weights and cache.
-    Before it is written, three generations are compared with PyTorch, logit by logit.
+    Before it is written, generations are compared with PyTorch, logit by logit.
 
     \b
     etdev llm ./llama -o net.pte --max-length 256
+    etdev llm ./llama -o net.pte --quantize 8da4w --quantize-embedding 4
     etdev llm ./llama -o net.pte --plugin prefill=openvino,cpu --plugin decode=cpu
     etdev generate net.pte --tokens 1,2,3 --check ./llama
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
-    check_program(output)
+    recipe = {
+        name: others.pop(name) for name in ("seed", "dtype", "quantize", "quantize_embedding")
+    }
     names, limits = asked(plugins)
-    lowerers.check(None, plugins=names, **lowering)
+    if no_verify and runner:
+        raise click.UsageError("give --no-verify or --runner, not both")
+    writing.check(output, None, plugins=names, **others)
     with working(runs=not no_verify) as say:
-        from etdev.pte.read import read
-        from etdev.runtime.runners import verifying
-        from etdev_llm.methods import generation
-        from etdev_llm.playback import Player, compare, replayed
-        from etdev_llm.sources import load
+        from etdev_llm.sources import Recipe
 
-        with say.watch.stage("model", source):
-            model = load(source, seed, dtype)
-            made = generation(model, max_length, single_method)
-        for name in {method for own in limits.values() for method in own["methods"]}:
-            if name not in made.methods:
-                cure = f"it has {', '.join(made.methods)}"
-                raise PluginError("--plugin", f"the file has no method {name!r}", cure)
-        lowerer = lowerers.lowerer(
-            say, plugins=names, limits=limits, jobs=jobs, on_failure=on_failure, **lowering
-        )
-        lowered = lowerer.lower(made.methods, settings=made.settings)
-        errors, runners = list[float](), list[str]()
-        with unseen(output) as folder:
-            written = lowered.save(folder / output.name)
-            if not no_verify:
-                say("verify", str(output))
-                player = Player(written)
-                steps = list[Any]()
-                for prompt in prompts(model, max_length):
-                    count = min(_STEPS, max_length - len(prompt) + 1)
-                    steps += player.generate(prompt, count)
-                tolerance = tolerance_of(model)
-                errors = compare(model, steps, str(output), tolerance)
-                for found in verifying(read(written), lowerer.plugins, runner):
-                    errors += compare(
-                        model, replayed(written, steps, found), str(output), tolerance
-                    )
-                    runners.append(found.name)
-            publish((*written.parent.glob("*.ptd"), written), output)
-    body = {"program": str(output), "size_bytes": output.stat().st_size, "max_length": max_length}
-    lines = [f"{output}: {size(output.stat().st_size)}"]
-    for method in lowered.plan.methods:
-        lines.append(f"{output}: method {method.method}: {tables.shares(method)}")
-    if errors:
-        text = f"{len(errors)} calls in {', '.join(runners)} agree with PyTorch"
-        lines.append(f"{output}: verified: {text}, logits within {max(errors):.1e}")
-    else:
-        lines.append(f"{output}: not verified: --no-verify")
-    verified = {"calls": len(errors), "error": max(errors, default=None), "runners": runners}
-    results.report(lambda: LLM.stamped({**body, "verification": verified}), lines)
+        job = _Job(source, Recipe(**recipe), max_length, single_method, limits, say)
+        written = writing.write(
+            say, output, job.lower, lambda _, path: None if no_verify else job.verify(path, runner),
+            plugins=names, limits=limits, **others,
+        )  # fmt: skip
+    body = {**written.document(), "max_length": max_length, "error": job.error}
+    lines = [] if job.error is None else [f"{output}: logits within {job.error:.1e}, {job.same}"]
+    results.report(lambda: LLM.stamped(body), [*written.parts(), *lines])
     if not (options.given("quiet") or options.given("as_json")):
         complain(f"next: etdev generate {output} --tokens 1,2,3 --check {source}")
 
 
-def prompts(model: Any, length: int) -> list[list[int]]:
-    """Return prompts of one token, of seven, of all positions, and of seven again."""
-    import torch
+@define(eq=False)
+class _Job:
+    """A decoder on its way to a .pte, and the result of its verification."""
 
-    numbers = torch.Generator().manual_seed(0)
-    most = model.config.get_text_config().vocab_size
-    sizes = (1, min(7, length), length, min(7, length))
-    return [torch.randint(most, (n,), generator=numbers).tolist() for n in sizes]
+    source: str
+    recipe: Recipe
+    length: int
+    single: bool
+    limits: Limits
+    say: Stages
+    model: Any = None
+    error: float | None = None
+    same: str = ""
+    _plugins: Any = ()
 
+    def lower(self, lowerer: Lowerer) -> Lowered:
+        """Load the model, and lower its methods."""
+        from etdev_llm.methods import generation
 
-def tolerance_of(model: Any) -> float:
-    """Return the accepted error of logits, by the dtype of the weights."""
-    import torch
+        with self.say.watch.stage("model", self.source):
+            self.model = self.recipe.load(self.source)
+            made = generation(self.model, self.length, self.single, self.recipe)
+        for name in {method for own in self.limits.values() for method in own["methods"]}:
+            if name not in made.methods:
+                cure = f"it has {', '.join(made.methods)}"
+                raise PluginError("--plugin", f"the file has no method {name!r}", cure)
+        self._plugins = lowerer.plugins
+        return lowerer.lower(made.methods, settings=made.settings)
 
-    from etdev_llm.playback import TOLERANCE
+    def verify(self, path: Path, runner: str | None) -> Verification:
+        """Repeat generations of PyTorch with a .pte, and compare each call."""
+        from etdev.pte.read import read
+        from etdev.runtime.runners import verifying
+        from etdev.runtime.verification import Verification
+        from etdev_llm.comparison import Comparison, generated, prompts, replayed, tolerance_of
 
-    dtype = next(model.parameters()).dtype
-    return TOLERANCE if dtype == torch.float32 else 16 * torch.finfo(dtype).eps
+        self.say("verify", str(path.name))
+        wanted = [
+            step
+            for prompt in prompts(self.model, self.length)
+            for step in generated(
+                self.model, prompt, min(_STEPS, self.length - len(prompt) + 1), self.single
+            )
+        ]
+        done = Comparison(path.name, tolerance_of(self.model, self.recipe.quantize))
+        runners = verifying(read(path), self._plugins, runner)
+        for each in runners:
+            done.compare(replayed(path, wanted, each), wanted)
+        self.error, self.same = max(done.errors), done.same
+        names = tuple(each.name for each in runners)
+        return Verification(len(done.errors), done.tolerance, (), runners=names)

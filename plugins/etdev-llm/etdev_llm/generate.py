@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import evolve
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import complain, working
 from etdev.errors import EtdevError, RunError, first_line
 from etdev.schema.documents import Document
+
+if TYPE_CHECKING:
+    from etdev_llm.comparison import Comparison
+    from etdev_llm.player import Step
+    from etdev_llm.sources import Recipe
 
 GENERATED = Document("etdev.generated", 1)
 
@@ -34,7 +41,9 @@ def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
     "--count", type=click.IntRange(1), default=20, show_default=True, help="Tokens to generate."
 )
 @click.option("--check", metavar="SOURCE", help="Compare with this decoder, as etdev llm takes it.")
-@click.option("--seed", default=0, show_default=True, help="Of the random weights of a config.")
+@click.option(
+    "--seed", type=int, help="Of the random weights of a config, if not that of etdev llm."
+)
 @options.runner
 @options.as_json
 @options.debug
@@ -45,7 +54,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     tokenizer: str | None,
     count: int,
     check: str | None,
-    seed: int,
+    seed: int | None,
     runner: str | None,
 ) -> None:
     """Generate the most likely tokens with PROGRAM, made by etdev llm.
@@ -65,50 +74,76 @@ def command(  # noqa: PLR0913 - an argument for each option
     if (tokens is None) == (prompt is None) or (prompt is not None and not tokenizer):
         raise click.UsageError("give --tokens, or --prompt with --tokenizer")
     with working() as say:
-        from etdev.runtime.runners import PYTHON, named
-        from etdev_llm.export import tolerance_of
-        from etdev_llm.playback import Player, compare, replayed
-
         decoder: Any = _tokenizer(tokenizer) if tokenizer else None
         ids = tokens or decoder.encode(prompt)
-        player = Player(program)
         say("generate", str(program))
-        if any(not 0 <= token < player.vocabulary for token in ids):
-            raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
         streams = not (options.given("as_json") or decoder)
         told = (lambda token: complain(str(token))) if streams else (lambda _: None)
-        steps = player.generate(ids, count, told)
-        if runner and runner != PYTHON.name:
-            steps = replayed(program, steps, named(runner))
-        errors = list[float]()
+        steps, recipe = _steps(program, ids, count, told, runner)
+        checked = None
         if check:
-            from etdev_llm.sources import load
-
             say("check", check)
-            model = load(check, seed)
-            errors = compare(model, steps, str(program), tolerance_of(model))
+            recipe = recipe if seed is None else evolve(recipe, seed=seed)
+            checked = _checked(program, steps, check, recipe)
     found = [step.next for step in steps]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
-    first, rest = steps[0], sum(step.seconds for step in steps[1:])
-    speed = {
-        "prefill_per_s": round(len(ids) / first.seconds, 1),
-        "decode_per_s": round((len(steps) - 1) / rest, 1) if rest else None,
-    }
+    speed, peak = _speed(steps), _peak()
     text = decoder.decode(found) if decoder else ",".join(map(str, found))
-    lines = [text, f"{program}: prefill {speed['prefill_per_s']} tokens/s"]
-    if rest:
-        lines.append(f"{program}: decode {speed['decode_per_s']} tokens/s")
+    lines = [text, *(f"{program}: {name} {value} tokens/s" for name, value in speed.items())]
     lines.append(f"{program}: peak memory {peak / 1e6:.0f} MB, with PyTorch")
-    if errors:
-        text = (
-            f"{len(errors)} steps have the tokens and logits of PyTorch, within {max(errors):.1e}"
-        )
-        lines.append(f"{program}: verified: {text}")
-    body: dict[str, Any] = {"program": str(program), "prompt": ids, "tokens": found, **speed}
-    body |= {"peak_bytes": peak, "verified_steps": len(errors), "error": max(errors, default=None)}
+    body: dict[str, Any] = {
+        "program": str(program),
+        "prompt": ids,
+        "tokens": found,
+        "decode_per_s": None,
+    }
+    body |= {f"{name}_per_s": value for name, value in speed.items()}
+    body |= {"peak_bytes": peak, "verified_steps": 0, "error": None}
+    if checked:
+        error = max(checked.errors)
+        body |= {"verified_steps": len(checked.errors), "error": error}
+        text = f"{len(checked.errors)} steps agree with PyTorch, {checked.same}"
+        lines.append(f"{program}: verified: {text}, logits within {error:.1e}")
     results.report(lambda: GENERATED.stamped(body), lines)
+
+
+def _steps(
+    program: Path, ids: list[int], count: int, told: Callable[[int], object], runner: str | None
+) -> tuple[list[Step], Recipe]:
+    """Generate here, and repeat the calls in another runtime if one is asked for."""
+    from etdev.runtime.runners import PYTHON, named
+    from etdev_llm.comparison import replayed
+    from etdev_llm.player import Player
+
+    player = Player(program)
+    if any(not 0 <= token < player.vocabulary for token in ids):
+        raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
+    steps = player.generate(ids, count, told)
+    if runner and runner != PYTHON.name:
+        steps = replayed(program, steps, named(runner))
+    return steps, player.recipe
+
+
+def _checked(program: Path, steps: list[Step], source: str, recipe: Recipe) -> Comparison:
+    """Compare each step with the model of a SOURCE."""
+    from etdev_llm.comparison import Comparison, expected, tolerance_of
+
+    model = recipe.load(source)
+    done = Comparison(str(program), tolerance_of(model, recipe.quantize))
+    done.compare(steps, expected(model, steps))
+    return done
+
+
+def _speed(steps: list[Step]) -> dict[str, float]:
+    """Return the tokens per second of the prompt, and of the tokens behind the first one."""
+    first, rest = steps[0], sum(step.seconds for step in steps[1:])
+    speed = {"prefill": round(len(first.tokens) / first.seconds, 1)}
+    return {**speed, "decode": round((len(steps) - 1) / rest, 1)} if rest else speed
+
+
+def _peak() -> int:
+    """Return the most memory that this process had, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _tokenizer(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.export import Dim
 from etdev.edge.conversion import Settings
 from etdev.errors import SourceError
 from etdev_llm.caches import Buffers
+from etdev_llm.sources import RECIPE, Recipe
 
 PREFILL, DECODE, SINGLE = "prefill", "decode", "forward"
 _EXAMPLE = 5
@@ -32,14 +34,20 @@ class Step(nn.Module):
         super().__init__()
         self.model = _with_plain_experts(model)
         self.cache = Buffers(self.model, length)
+        # Some models can't tell the positions from a cache whose length is a tensor.
+        self.takes_positions = "position_ids" in signature(model.forward).parameters
 
     def forward(self, tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the logits behind the last token, (1, vocabulary)."""
+        more = {}
+        if self.takes_positions:
+            more["position_ids"] = (torch.arange(tokens.shape[1]) + start)[None]
         outputs = self.model(
             input_ids=tokens,
             past_key_values=self.cache.at(start),
             use_cache=True,
             logits_to_keep=1,
+            **more,
         )
         logits: torch.Tensor = outputs.logits[:, -1]
         return logits
@@ -64,7 +72,9 @@ class Generation:
     length: int
 
 
-def generation(model: Any, length: int, single_method: bool = False) -> Generation:
+def generation(
+    model: Any, length: int, single_method: bool = False, recipe: Recipe | None = None
+) -> Generation:
     """Return the methods `prefill` and `decode` of a decoder, or `forward` alone.
 
     Both take token ids (1, n) and the position of the first one (1), int64, and return the logits
@@ -75,6 +85,7 @@ def generation(model: Any, length: int, single_method: bool = False) -> Generati
         model: A decoder of transformers, such as AutoModelForCausalLM gives.
         length: Tokens of the longest sequence, prompt and answer.
         single_method: Write `forward` alone, which ExecuTorch's TextLLMRunner calls.
+        recipe: The way in which the model was made, which the file keeps for `etdev generate`.
 
     Raises:
         SourceError: The model takes fewer tokens, or has a cache that can't be lowered.
@@ -91,6 +102,8 @@ def generation(model: Any, length: int, single_method: bool = False) -> Generati
     long = (step, (several, start), sizes)
     methods = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}
     constants = {**_metadata(model, length), "enable_dynamic_shape": True}
+    if recipe:
+        constants[RECIPE] = recipe.to_json()
     settings = Settings(constant_methods=constants)
     return Generation({SINGLE: long} if single_method else methods, settings, length)
 

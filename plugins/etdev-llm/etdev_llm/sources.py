@@ -7,37 +7,67 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import asdict, frozen
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from etdev.cli import sources
 from etdev.errors import SourceError, first_line
 
+# The method of a .pte that returns a recipe as JSON.
+RECIPE = "get_etdev_recipe"
 _CURE = "give a folder or hub id of transformers, a config.json, or file.py:function"
 
 
-def load(text: str, seed: int = 0, dtype: str | None = None) -> Any:
-    """Return the decoder of a SOURCE, in evaluation mode.
+@frozen
+class Recipe:
+    """The way in which a decoder is made of a SOURCE.
 
-    Raises:
-        SourceError: It can't be loaded, or is not a decoder of transformers.
+    Args:
+        seed: Of the random weights of a config.
+        dtype: Of the weights, such as `float16`; None for float32, or for what a function returns.
+        quantize: Of the linear layers, as `quantise` takes it.
+        quantize_embedding: Of the table of tokens.
     """
-    torch.manual_seed(seed)
-    kind = getattr(torch, dtype) if dtype else None
-    try:
-        if text.endswith(".json"):
-            fields = json.loads(Path(text).read_text(encoding="utf-8"))
-            config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-            model = AutoModelForCausalLM.from_config(config, dtype=kind or torch.float32)
-        elif ":" in text and not Path(text).exists():
-            model = sources.returned(text)
-            model = model.to(kind) if kind else model
-        else:
-            model = AutoModelForCausalLM.from_pretrained(text, dtype=kind or torch.float32)
-    except SourceError:
-        raise
-    except Exception as error:
-        raise SourceError(text, f"can't be loaded: {first_line(error)}", _CURE) from error
-    if not hasattr(getattr(model, "config", None), "get_text_config"):
-        what = f"returned {type(model).__name__}, not a model of transformers"
-        raise SourceError(text, what, _CURE)
-    return model.eval()
+
+    seed: int = 0
+    dtype: str | None = None
+    quantize: str = "none"
+    quantize_embedding: str = "none"
+
+    def to_json(self) -> str:
+        """Return it as text, which a .pte keeps."""
+        return json.dumps(asdict(self))
+
+    def load(self, text: str) -> Any:
+        """Return the decoder of a SOURCE, in evaluation mode.
+
+        Raises:
+            SourceError: It can't be loaded or quantised, or is not a decoder of transformers.
+        """
+        torch.manual_seed(self.seed)
+        kind = getattr(torch, self.dtype) if self.dtype else None
+        try:
+            model = _model(text, kind)
+        except SourceError:
+            raise
+        except Exception as error:
+            raise SourceError(text, f"can't be loaded: {first_line(error)}", _CURE) from error
+        if not hasattr(getattr(model, "config", None), "get_text_config"):
+            what = f"returned {type(model).__name__}, not a model of transformers"
+            raise SourceError(text, what, _CURE)
+        if (self.quantize, self.quantize_embedding) != ("none", "none"):
+            from etdev_llm.quantisation import quantise
+
+            quantise(model, self.quantize, self.quantize_embedding)
+        return model.eval()
+
+
+def _model(text: str, dtype: torch.dtype | None) -> Any:
+    if text.endswith(".json"):
+        fields = json.loads(Path(text).read_text(encoding="utf-8"))
+        config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32)
+    if ":" in text and not Path(text).exists():
+        model = sources.returned(text)
+        return model.to(dtype) if dtype else model
+    return AutoModelForCausalLM.from_pretrained(text, dtype=dtype or torch.float32)

@@ -1,42 +1,15 @@
 """Decoders in one .pte: logits, tokens, errors, and weights that are there once."""
 
-import json
-
 import pytest
 import torch
-from click.testing import CliRunner
+from decoders import LENGTH, SIZES, decoder
 from etdev_llm import generation
-from etdev_llm.export import asked, prompts
-from etdev_llm.playback import Player, compare
-from transformers import AutoConfig, AutoModelForCausalLM
+from etdev_llm.comparison import Comparison, expected, prompts
+from etdev_llm.export import asked
+from etdev_llm.player import Player
 
 from etdev import Lowerer
-from etdev.cli.main import main
 from etdev.errors import RunError, SourceError, VerifyError
-
-LENGTH = 24
-SIZES = {
-    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-MORE = {
-    "llama": {},
-    "mistral": {"sliding_window": 8},
-    "gemma3_text": {"head_dim": 8, "sliding_window": 8},
-    "mixtral": EXPERTS,
-    "qwen2_moe": {
-        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
-        "shared_expert_intermediate_size": 16,
-    },
-}  # fmt: skip
-
-
-def decoder(kind, **sizes):
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(kind, **{**SIZES, **MORE[kind], **sizes})
-    return AutoModelForCausalLM.from_config(config).eval()
 
 
 def lowered(model, folder, plugins=("cpu",), single=False, **settings):
@@ -45,19 +18,22 @@ def lowered(model, folder, plugins=("cpu",), single=False, **settings):
     return result, result.save(folder / "net.pte")
 
 
-def assert_generates(model, path):
+def assert_generates(model, path, **options):
     player, steps = Player(path), []
     for prompt in [*prompts(model, LENGTH), [3, 4]]:
         steps += player.generate(prompt, min(6, LENGTH - len(prompt) + 1))
     assert {1, 2, 7, LENGTH} <= {len(step.tokens) for step in steps if not step.start}
-    assert len(compare(model, steps, "net.pte")) == len(steps) == 25
-    return steps
+    done = Comparison("net.pte", **options)
+    done.compare(steps, expected(model, steps))
+    assert len(done.errors) == len(steps) == 25
+    return steps, done
 
 
 def test_a_decoder_generates_what_eager_does(tmp_path):
     model = decoder("llama", num_hidden_layers=1)
     _, path = lowered(model, tmp_path)
-    steps = assert_generates(model, path)
+    steps, done = assert_generates(model, path)
+    assert done.equal == len(steps)
     data = path.read_bytes()
     for name, weight in model.named_parameters():
         if weight.dim() > 1:
@@ -65,19 +41,19 @@ def test_a_decoder_generates_what_eager_does(tmp_path):
     player = Player(path)
     assert (player.length, player.vocabulary) == (LENGTH, SIZES["vocab_size"])
     assert len(player.generate([5] * LENGTH, 1)) == 1
-    with pytest.raises(RunError, match="has 24 positions, and 24 tokens with 2 more need 25"):
+    with pytest.raises(RunError, match="has 48 positions, and 48 tokens with 2 more need 49"):
         player.generate([5] * LENGTH, 2)
     with pytest.raises(RunError, match="decode failed"):
         player._step([5], LENGTH, True)
     with torch.no_grad():
         model.lm_head.weight[7] += 1
     with pytest.raises(VerifyError, match="step 0"):
-        compare(model, steps, "net.pte")
+        Comparison("net.pte").compare(steps, expected(model, steps))
 
 
 @pytest.mark.suite
 @pytest.mark.parametrize("plugins", [("cpu",), ("openvino", "cpu"), ("cpu", "openvino")], ids=str)
-@pytest.mark.parametrize("kind", MORE)
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3_text", "mixtral", "qwen2_moe"])
 def test_decoders_of_several_architectures(kind, plugins, tmp_path):
     model = decoder(kind)
     _, path = lowered(model, tmp_path, plugins)
@@ -102,28 +78,6 @@ def test_a_single_method_generates_the_same(tmp_path):
     assert_generates(model, path)
 
 
-@pytest.mark.suite
-def test_the_commands_lower_and_generate(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    config = {"model_type": "llama", **SIZES}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    words = ["llm", "config.json", "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert "agree with PyTorch" in done.output
-    words = ["generate", "net.pte", "--tokens", "1,2,3", "--count", "14"]
-    done = CliRunner().invoke(main, [*words, "--check", "config.json", "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (len(found["tokens"]), found["verified_steps"]) == (14, 14)
-    done = CliRunner().invoke(main, [*words[:-1], "15"])
-    assert done.exit_code == 1
-    assert "has 16 positions" in done.output
-    done = CliRunner().invoke(main, [*words, "--check", "config.json", "--seed", "1"])
-    assert done.exit_code == 1
-    assert "step 0 (prefill) has logits that differ" in done.output
-
-
 @pytest.mark.parametrize(
     ("texts", "order", "limits"),
     [
@@ -141,11 +95,7 @@ def test_plugins_are_read_by_method(texts, order, limits):
 
 
 def test_what_has_no_rows_by_position_is_refused():
-    torch.manual_seed(0)
-    config = AutoConfig.for_model(
-        "mamba", vocab_size=32, hidden_size=16, state_size=4, num_hidden_layers=2, expand=2
-    )
     with pytest.raises(SourceError, match="Mamba"):
-        generation(AutoModelForCausalLM.from_config(config).eval(), 8)
+        generation(decoder("mamba"), 8)
     with pytest.raises(SourceError, match="can't have 65 tokens; give 2 to 64"):
         generation(decoder("llama"), 65)

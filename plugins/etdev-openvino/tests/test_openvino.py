@@ -339,6 +339,21 @@ def test_layers_of_torchao_are_left_to_backends_that_know_them(bits):
     assert_agrees(lowered, module, *calls, tolerance=0.05)
 
 
+def test_a_layer_of_torchao_is_not_torn_for_the_view_that_it_ends_with():
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).eval()
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(32)
+    )
+    quantize_(module, config)
+    net = Function(lambda x: x * 2 + module(x) * x)
+    plan = Lowerer(["openvino", "cpu"]).plan(net, (torch.randn(1, 1, 64),))["forward"]
+    linears = [entry for entry in plan.ledger if entry.op == "aten.linear.default"]
+    assert [entry.owner for entry in linears] == ["cpu", "cpu"]
+    assert {v.code for e in linears for v in e.verdicts if v.plugin == "openvino"} == {"torn"}
+    assert plan.owner("aten_mul_tensor_1") == "openvino"
+    assert not plan.fallback
+
+
 def test_layers_of_torchao_that_no_other_backend_takes_are_computed_in_pieces():
     module = nn.Sequential(nn.Linear(64, 8)).eval()
     quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int8))

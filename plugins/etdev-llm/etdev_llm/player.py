@@ -1,26 +1,23 @@
-"""Generation with a .pte, and its comparison with eager PyTorch, step by step."""
+"""Generation with a .pte in this process."""
 
 from __future__ import annotations
 
-import sys
+import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import define, evolve, field, frozen
 
-from etdev.errors import RunError, VerifyError, first_line
+from etdev.errors import RunError, first_line
 from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
-from etdev.runtime.child import LIMIT_S
-from etdev.runtime.runners import Runner
+from etdev.runtime.kernels import logs_apart
 from etdev.runtime.worker import Program
 from etdev_llm.methods import DECODE, PREFILL, SINGLE
-
-TOLERANCE = 1e-4
+from etdev_llm.sources import RECIPE, Recipe
 
 
 @frozen
@@ -54,6 +51,7 @@ class Player:
     artifact: Artifact = field(init=False)
     length: int = field(init=False)
     vocabulary: int = field(init=False)
+    recipe: Recipe = field(init=False)
     _program: Any = field(init=False)
     _methods: dict[str, Any] = field(factory=dict, init=False)
 
@@ -66,6 +64,12 @@ class Player:
         self._program = program_of(self.path, self.artifact).load()
         self.length = int(self._call("get_max_seq_len")[0])
         self.vocabulary = int(self._call("get_vocab_size")[0])
+        self.recipe = Recipe(**json.loads(self._call(RECIPE)[0])) if RECIPE in names else Recipe()
+
+    @property
+    def single(self) -> bool:
+        """True if it has one method for prompts and single tokens."""
+        return SINGLE in {method.name for method in self.artifact.methods}
 
     def generate(
         self, tokens: Sequence[int], count: int, told: Callable[[int], object] = lambda _: None
@@ -101,8 +105,7 @@ class Player:
             raise RunError(str(self.path), f"{what}{prompt + count - 1}", cure)
 
     def _step(self, tokens: Sequence[int], start: int, decodes: bool) -> Step:
-        names = {method.name for method in self.artifact.methods}
-        method = SINGLE if SINGLE in names else DECODE if decodes else PREFILL
+        method = SINGLE if self.single else DECODE if decodes else PREFILL
         inputs = inputs_of(tokens, start)
         if method not in self._methods:
             self._call(method, load=True)
@@ -113,8 +116,7 @@ class Player:
 
     def _call(self, method: str, inputs: Sequence[Any] = (), load: bool = False) -> Sequence[Any]:
         try:
-            # ExecuTorch writes its logs to sys.stderr; they belong with the output of C++.
-            with redirect_stderr(sys.__stderr__ or sys.stderr):
+            with logs_apart():
                 if method not in self._methods:
                     self._methods[method] = self._program.load_method(method)
                 return () if load else self._methods[method].execute(inputs)
@@ -131,57 +133,3 @@ def program_of(path: Path, artifact: Artifact) -> Program:
 def inputs_of(tokens: Sequence[int], start: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the inputs of a call."""
     return torch.tensor([list(tokens)]), torch.tensor([start])
-
-
-def replayed(path: Path, steps: Sequence[Step], runner: Runner) -> list[Step]:
-    """Repeat calls in another runtime, all in one loaded program, and return what they gave.
-
-    Raises:
-        RunError: The runtime fails.
-    """
-    artifact = read(path)
-    calls = [(step.method, inputs_of(step.tokens, step.start)) for step in steps]
-    outcome = runner.call(program_of(path, artifact), calls, 1, LIMIT_S)
-    if outcome.failure:
-        raise RunError(str(path), f"{runner.name} failed: {outcome.failure}", "see etdev check")
-    return [
-        Step(step.method, step.tokens, step.start, result.outputs[0], result.median_ms / 1000)
-        for step, result in zip(steps, outcome.values, strict=True)
-    ]
-
-
-@torch.no_grad()
-def compare(
-    model: Any, steps: Sequence[Step], who: str, tolerance: float = TOLERANCE
-) -> list[float]:
-    """Compare each step with eager PyTorch, which has no cache and sees the whole sequence.
-
-    What a step's logits need of earlier tokens, it has from the cache, so that they differ if the
-    cache does.
-
-    Returns:
-        The error of each step's logits, relative to their largest value.
-
-    Raises:
-        VerifyError: Logits differ by more than the tolerance, or another token is most likely.
-    """
-    known: list[int] = []
-    errors = []
-    for number, step in enumerate(steps):
-        known = [*known[: step.start], *step.tokens]
-        wanted = model(input_ids=torch.tensor([known])).logits[:, -1].float()
-        found = step.logits.float()
-        if found.shape != wanted.shape or not bool(found.isfinite().all()):
-            what = f"step {number} returned {tuple(found.shape)}, or values that are not finite"
-            raise VerifyError(who, what, "report it with the model's config")
-        error = float((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
-        if error > tolerance:
-            what = f"step {number} ({step.method}) has logits that differ by {error:.1e}"
-            raise VerifyError(who, what, f"find the delegate with --plugin, or accept {error:.0e}")
-        if step.next != int(wanted.argmax()):
-            what = f"step {number} gave token {step.next} instead of {int(wanted.argmax())}"
-            raise VerifyError(who, what, "its logits agree, and two of them are nearly equal")
-        errors.append(error)
-    if not errors:
-        raise VerifyError(who, "no step was compared", "generate one token or more")
-    return errors

@@ -1,0 +1,156 @@
+"""The writing of a .pte, for each command that lowers a model: options, stages and summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from attrs import frozen
+
+from etdev.cli import lowerers, options, tables, viewing
+from etdev.cli.progress import Stages
+from etdev.files import check_program, check_writable, publish, unseen, write_text
+from etdev.schema.report import presenters
+from etdev.schema.report.explanation import Explanation
+from etdev.schema.report.sheet import Sheet, size
+from etdev.schema.structuring import CONVERTER
+from etdev.schema.tensors import loading, repeats
+
+if TYPE_CHECKING:
+    from etdev.lowerer import Lowerer
+    from etdev.lowering.lowered import Lowered
+    from etdev.runtime.verification import Verification
+
+# Ops on portable kernels that are shown.
+_TOP = 5
+
+output = click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
+no_verify = click.option("--no-verify", is_flag=True, help="Write it without running it.")
+settings = options.together(
+    click.option(
+        "--with-ledger",
+        is_flag=True,
+        help="Store the plan with all reasons in the .pte, for etdev explain.",
+    ),
+    click.option(
+        "--lock",
+        "lock_file",
+        type=options.FILE,
+        metavar="FILE",
+        help="Record in FILE everything the .pte is made with; --locked alone reads etdev.lock.",
+    ),
+    click.option(
+        "--locked", is_flag=True, help="Write the .pte only if it is the one that the lock records."
+    ),
+    viewing.options,
+    options.as_json,
+    options.workers,
+    options.all_rows,
+)
+
+
+def check(output: Path, source: str | None, **lowering: Any) -> None:
+    """Check the options as far as possible without torch."""
+    check_program(output)
+    lowerers.check(source, **lowering)
+    viewing.check()
+
+
+@frozen(eq=False)
+class Written:
+    """A .pte that was written, with how it was made."""
+
+    output: Path
+    lowered: Lowered
+    verification: Verification | None
+    seconds: Mapping[str, float]
+
+    def parts(self) -> Iterator[Sheet | str]:
+        """Yield the size, shares of each method, ops on portable kernels, and verification."""
+        lowered, output = self.lowered, self.output
+        yield f"{output}: {size(output.stat().st_size)}"
+        for method in lowered.plan.methods:
+            yield f"{output}: method {method.method}: {tables.shares(method)}"
+            yield from (f"{output}: method {method.method}: {caveat}" for caveat in method.caveats)
+        yield from (f"{output}: {line}" for line in tables.outcomes(lowered.outcomes))
+        missed = presenters.missed(Explanation(lowered.plan))
+        if missed.rows:
+            yield missed if options.given("every") else missed.first(_TOP, "; --all shows them")
+        plan, known = lowered.plan, self.verification
+        yield from (
+            f"{output}: {line}" for line in (*loading(plan.state), *repeats(plan.stored_again))
+        )
+        checked = tables.verification(known) if known else ["not verified: --no-verify"]
+        yield from (f"{output}: {line}" for line in checked)
+
+    def document(self) -> dict[str, Any]:
+        """Return the same as plain data."""
+        lowered = self.lowered
+        methods = [
+            {"method": m.method, "delegates": len(m.partitions), "owned": m.ledger.owned()}
+            for m in lowered.plan.methods
+        ]
+        return {
+            "program": str(self.output),
+            "size_bytes": self.output.stat().st_size,
+            "plugins": [list(plugin) for plugin in lowered.plan.plugins],
+            "methods": methods,
+            "stages": self.seconds,
+            "partitions": CONVERTER.unstructure(lowered.outcomes),
+            "verification": CONVERTER.unstructure(self.verification),
+        }
+
+
+def write(
+    say: Stages,
+    output: Path,
+    lower: Callable[[Lowerer], Lowered],
+    verify: Callable[[Lowered, Path], Verification | None],
+    *,
+    with_ledger: bool,
+    lock_file: Path | None,
+    locked: bool,
+    **lowering: Any,
+) -> Written:
+    """Lower a model, verify the .pte, and give it its name when all else is written.
+
+    Args:
+        say: The stages of the command.
+        output: The .pte.
+        lower: Loads the model, and lowers it with a Lowerer.
+        verify: Verifies a .pte before it has its name; returns None if that is not wanted.
+        with_ledger: As the options say, like the rest.
+        lock_file: The lock to write, or with `locked` to compare with.
+        locked: Compare with the lock.
+        lowering: The options of the Lowerer.
+    """
+    from etdev.lowering.locking import Lock, lock_of, setup_of
+    from etdev.pte.read import read
+
+    lock_file = lock_file or (Path("etdev.lock") if locked else None)
+    lowerer, known = lowerers.lowerer(say, **lowering), None
+    lowerer.compilation.fit()
+    if lock_file and locked:
+        known = Lock.read(lock_file)
+        known.check_setup(setup_of(lowerer.compilation), lock_file)
+    elif lock_file:
+        check_writable(lock_file)
+    lowered = lower(lowerer)
+    # The .pte and its .ptd files appear when everything else is written.
+    with unseen(output) as folder:
+        written = lowered.save(folder / output.name, with_ledger=with_ledger)
+        verification = verify(lowered, written)
+        if lock_file:
+            lock = lock_of(lowerer.compilation, lowered, written)
+            if known:
+                known.check(lock, lock_file)
+        seconds = {**say.watch.seconds, **lowered.stages.seconds}
+        viewing.write(
+            lambda: viewing.Viewed(lowered.plan, output.name, read(written), stages=seconds)
+        )
+        if lock_file and not known:
+            write_text(lock_file, lock.to_json())
+        publish((*written.parent.glob("*.ptd"), written), output)
+    return Written(output, lowered, verification, seconds)

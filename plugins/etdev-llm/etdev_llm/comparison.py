@@ -1,0 +1,133 @@
+"""Comparison of generations with eager PyTorch, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import define, evolve, field
+
+from etdev.errors import RunError, VerifyError
+from etdev.pte.read import read
+from etdev.runtime.child import LIMIT_S
+from etdev.runtime.runners import Runner
+from etdev_llm.methods import DECODE, PREFILL, SINGLE
+from etdev_llm.player import Step, inputs_of, program_of
+
+# Accepted errors of logits, relative to the largest: of float32, and of activations of 8 bits, as
+# a backend may round a value between two steps to either.
+TOLERANCE = 1e-4
+TOLERANCE_OF_INTEGERS = 2e-2
+
+
+def tolerance_of(model: Any, quantize: str = "none") -> float:
+    """Return the accepted error of logits, by the dtype of the weights and their quantisation."""
+    floats = (p.dtype for p in model.parameters() if p.dtype.is_floating_point)
+    dtype = next(floats, torch.float32)
+    own = TOLERANCE if dtype == torch.float32 else 16 * torch.finfo(dtype).eps
+    return max(own, TOLERANCE_OF_INTEGERS if quantize.startswith("8da") else 0.0)
+
+
+def prompts(model: Any, length: int) -> list[list[int]]:
+    """Return prompts of one token, of seven, of all positions, and of seven again."""
+    numbers = torch.Generator().manual_seed(0)
+    most = model.config.get_text_config().vocab_size
+    sizes = (1, min(7, length), length, min(7, length))
+    return [torch.randint(most, (n,), generator=numbers).tolist() for n in sizes]
+
+
+def generated(model: Any, prompt: Sequence[int], count: int, single: bool = False) -> list[Step]:
+    """Return the calls of a generation by eager PyTorch, each token the most likely one."""
+    known, done, steps = list(prompt), 0, list[Step]()
+    for _ in range(count):
+        method = SINGLE if single else DECODE if done else PREFILL
+        steps.append(Step(method, tuple(known[done:]), done, _logits(model, known), 0.0))
+        done = len(known)
+        known.append(steps[-1].next)
+    return steps
+
+
+def expected(model: Any, steps: Sequence[Step]) -> list[Step]:
+    """Return the same calls with the logits of eager PyTorch."""
+    known, found = list[int](), list[Step]()
+    for step in steps:
+        known = [*known[: step.start], *step.tokens]
+        found.append(evolve(step, logits=_logits(model, known)))
+    return found
+
+
+def replayed(path: Path, steps: Sequence[Step], runner: Runner) -> list[Step]:
+    """Repeat calls in another runtime, all in one loaded program, and return what they gave.
+
+    Raises:
+        RunError: The runtime fails.
+    """
+    calls = [(step.method, inputs_of(step.tokens, step.start)) for step in steps]
+    outcome = runner.call(program_of(path, read(path)), calls, 1, LIMIT_S)
+    if outcome.failure:
+        raise RunError(str(path), f"{runner.name} failed: {outcome.failure}", "see etdev check")
+    return [
+        evolve(step, logits=result.outputs[0], seconds=result.median_ms / 1000)
+        for step, result in zip(steps, outcome.values, strict=True)
+    ]
+
+
+@define
+class Comparison:
+    """Calls compared with those of eager PyTorch, which has no cache and sees the whole sequence.
+
+    What a step's logits need of earlier tokens, it has from the cache, so that they differ if the
+    cache does.
+
+    Args:
+        who: The program, for errors.
+        tolerance: The accepted error.
+        errors: The error of each step's logits, relative to their largest value.
+        equal: The number of steps with the same most likely token.
+    """
+
+    who: str
+    tolerance: float = TOLERANCE
+    errors: list[float] = field(factory=list)
+    equal: int = 0
+
+    @property
+    def same(self) -> str:
+        """The number of equal tokens in words."""
+        return f"{self.equal} of {len(self.errors)} tokens equal"
+
+    def compare(self, steps: Sequence[Step], wanted: Sequence[Step]) -> None:
+        """Compare calls.
+
+        Raises:
+            VerifyError: Logits differ by more than the tolerance, or in float32 another token is
+                most likely.
+        """
+        for number, (step, true) in enumerate(zip(steps, wanted, strict=True)):
+            self.errors.append(self._error(f"step {number} ({step.method})", step, true))
+            self.equal += step.next == true.next
+            if step.next != true.next and self.tolerance <= TOLERANCE:
+                what = f"step {number} gave token {step.next} instead of {true.next}"
+                raise VerifyError(self.who, what, "its logits agree, and two are nearly equal")
+        if not self.errors:
+            raise VerifyError(self.who, "no step was compared", "generate one token or more")
+
+    def _error(self, where: str, step: Step, true: Step) -> float:
+        found, wanted = step.logits.float(), true.logits.float()
+        if found.shape != wanted.shape or not bool(found.isfinite().all()):
+            what = f"{where} returned {tuple(found.shape)}, or values that are not finite"
+            raise VerifyError(self.who, what, "report it with the model's config")
+        error = float((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
+        if error > self.tolerance:
+            what = f"{where} has logits that differ by {error:.1e}"
+            cure = f"find the delegate with --plugin, or accept {error:.0e}"
+            raise VerifyError(self.who, what, cure)
+        return error
+
+
+@torch.no_grad()
+def _logits(model: Any, tokens: Sequence[int]) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=torch.tensor([list(tokens)])).logits[:, -1]
+    return logits

@@ -1,0 +1,121 @@
+"""Weights of few bits, quantised by torchao."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+# Registers ExecuTorch's ops that read rows of quantised embeddings.
+import executorch.exir.passes.quant_fusion_pass  # noqa: F401
+import torch
+from torch import nn
+from torchao.quantization import (
+    Int8DynamicActivationIntxWeightConfig,
+    IntxUnpackedToInt8Tensor,
+    IntxWeightOnlyConfig,
+    quantize_,
+)
+from torchao.quantization.granularity import PerAxis, PerGroup
+from torchao.utils import TorchAOBaseTensor
+
+from etdev.errors import SourceError
+
+# Weights that have a scale together, as XNNPACK and ExecuTorch's export_llm have it.
+GROUP = 32
+# torch has no stub for it.
+_INT4: torch.dtype = vars(torch)["int4"]
+_OPS = torch.ops.quantized_decomposed
+
+
+class Rows(TorchAOBaseTensor):  # type: ignore[misc]
+    """A table of embeddings, of which only the rows that are read are dequantised.
+
+    Args:
+        table: int8 values, or two of 4 bits in each uint8, as ExecuTorch's kernel has them.
+        scale: A scale for each group of a row.
+        bits: 4 or 8.
+        dtype: The dtype of the embeddings.
+    """
+
+    tensor_data_names: ClassVar[list[str]] = ["table", "scale"]
+    tensor_attribute_names: ClassVar[list[str]] = ["bits", "dtype"]
+
+    def __new__(
+        cls, table: torch.Tensor, scale: torch.Tensor, bits: int, dtype: torch.dtype
+    ) -> Rows:
+        """Return a tensor with the shape of the embeddings."""
+        shape = (table.shape[0], table.shape[1] * 8 // bits)
+        made: Rows = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtype, device=table.device, requires_grad=False
+        )
+        return made
+
+    def __init__(
+        self, table: torch.Tensor, scale: torch.Tensor, bits: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.table, self.scale, self.bits = table, scale, bits
+
+    def read(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings of some rows."""
+        op = _OPS.embedding_byte.dtype if self.bits == 8 else _OPS.embedding_4bit.dtype
+        least = -(2 ** (self.bits - 1))
+        found: torch.Tensor = op(
+            self.table, self.scale, None, least, -least - 1, rows, dtype=self.dtype
+        )
+        return found
+
+
+@Rows.implements_torch_function(nn.functional.embedding)  # type: ignore[untyped-decorator]
+def _embedding(_: Any, __: Any, args: Any, ___: Any) -> torch.Tensor:
+    rows, weight = args
+    found: torch.Tensor = weight.read(rows)
+    return found
+
+
+def quantise(model: Any, linears: str, embeddings: str) -> None:
+    """Quantise the linear layers and the table of tokens of a model, in place.
+
+    Args:
+        model: A decoder of transformers.
+        linears: `8da4w`, `8da8w` (activations of 8 bits, weights of 4 or 8), `int8` or `none`.
+        embeddings: `4`, `8` or `none`.
+
+    Raises:
+        SourceError: No layer has a size that can be quantised so.
+    """
+    name, table = type(model).__name__, model.get_input_embeddings()
+    least = {"8da4w": GROUP}.get(linears, 1)
+
+    def fits(module: nn.Module, _: str) -> bool:
+        return isinstance(module, nn.Linear) and module.in_features % least == 0
+
+    if embeddings != "none":
+        if embeddings == "4" and table.embedding_dim % GROUP:
+            what = f"has embeddings of {table.embedding_dim}, not of a multiple of {GROUP}"
+            raise SourceError(name, what, "leave out --quantize-embedding, or take 8")
+        table.weight = nn.Parameter(_rows(table.weight, int(embeddings)), requires_grad=False)
+    if linears != "none":
+        if not any(fits(module, "") for module in model.modules()):
+            what = f"has no linear layer whose inputs are a multiple of {least}"
+            raise SourceError(name, what, "take another --quantize")
+        quantize_(model, _config(linears), filter_fn=fits)
+
+
+def _config(linears: str) -> Any:
+    if linears == "int8":
+        return IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
+    if linears == "8da8w":
+        kind, granularity = torch.int8, PerAxis(0)
+    else:
+        kind, granularity = _INT4, PerGroup(GROUP)
+    return Int8DynamicActivationIntxWeightConfig(weight_dtype=kind, weight_granularity=granularity)
+
+
+def _rows(weight: torch.Tensor, bits: int) -> Rows:
+    kind, size = (torch.int8, weight.shape[1]) if bits == 8 else (_INT4, GROUP)
+    known = IntxUnpackedToInt8Tensor.from_hp(weight.detach(), (1, size), kind)
+    values = known.qdata
+    if bits == 4:
+        shifted = (values + 8).to(torch.uint8)
+        values = (shifted[:, ::2] << 4) | shifted[:, 1::2]
+    return Rows(values, known.scale, bits, weight.dtype)

@@ -1,0 +1,74 @@
+"""`etdev llm` and `etdev generate` from a config, a folder and a function to text."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from decoders import SIZES, decoder
+
+from etdev.cli.main import main
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **SIZES}))
+    return "config.json"
+
+
+def etdev(*words, code=0):
+    done = CliRunner().invoke(main, list(words))
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.mark.suite
+def test_the_commands_lower_and_generate(config):
+    words = ["llm", config, "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
+    done = etdev(*words, "--with-ledger", "--lock", "etdev.lock", "--seed", "3")
+    assert "verified over" in done.output
+    assert "tokens equal" in done.output
+    etdev(*words, "--with-ledger", "--lock", "etdev.lock", "--locked", "--seed", "3")
+    words = ["generate", "net.pte", "--tokens", "1,2,3", "--count", "14"]
+    found = json.loads(etdev(*words, "--check", config, "--json").stdout)
+    assert (len(found["tokens"]), found["verified_steps"]) == (14, 14)
+    assert "has 16 positions" in etdev(*words[:-1], "15", code=1).output
+    done = etdev(*words, "--check", config, "--seed", "1", code=1)
+    assert "step 0 (prefill) has logits that differ" in done.output
+    assert "etdev explain: " not in etdev("explain", "net.pte").output
+
+
+@pytest.mark.suite
+def test_a_folder_with_its_tokenizer_gives_text(config, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["once", "upon", "a", "time", "there", "was", "an", "old", "king"]
+    model = tokenizers.models.WordLevel({"?": 0, **{w: i + 1 for i, w in enumerate(words)}}, "?")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    decoder("llama", vocab_size=16).save_pretrained("llama")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained("llama")
+    words = ["llm", "llama", "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
+    etdev(*words, "--quantize", "8da8w", "--quantize-embedding", "8", "--dtype", "float32")
+    words = ["generate", "net.pte", "--prompt", "once upon a", "--tokenizer", "llama"]
+    done = etdev(*words, "--count", "4", "--check", "llama", "--json")
+    found = json.loads(done.stdout)
+    assert found["prompt"] == [1, 2, 3]
+    assert found["verified_steps"] == 4
+
+
+@pytest.mark.suite
+def test_a_function_returns_the_decoder(config, tmp_path):
+    code = "from decoders import decoder\ndef model():\n    return decoder('qwen3')\n"
+    (tmp_path / "net.py").write_text(code)
+    words = ["llm", "net.py:model", "-o", "net.pte", "--max-length", "8", "--plugin", "cpu"]
+    done = etdev(*words, "--dtype", "float16", "--json")
+    assert json.loads(done.stdout)["verification"]["calls"]
+
+
+def test_a_source_that_is_not_there_is_an_error_with_its_name(config):
+    done = etdev("llm", "some-org/some-model", "-o", "net.pte", code=1)
+    assert "some-org/some-model: can't be loaded" in done.output
+    done = etdev("llm", config, "-o", "net.pte", "--no-verify", "--runner", "python", code=2)
+    assert "not both" in done.output

@@ -1,0 +1,77 @@
+"""Quantised decoders: values as torchao's in eager PyTorch, sizes, and patterns that stay whole."""
+
+import pytest
+import torch
+from decoders import decoder
+from etdev_llm import generation
+from etdev_llm.comparison import Comparison, generated, replayed, tolerance_of
+from etdev_llm.quantisation import Rows, quantise
+from torchao.quantization import IntxWeightOnlyConfig, quantize_
+from torchao.quantization.granularity import PerAxis, PerGroup
+
+from etdev import Lowerer
+from etdev.errors import SourceError
+from etdev.runtime.runners import PYTHON
+
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 256}
+
+
+def quantised(linears, embeddings, **sizes):
+    model = decoder("llama", **{**SIZES, **sizes})
+    quantise(model, linears, embeddings)
+    return model
+
+
+def saved(model, folder, plugins=("cpu",)):
+    made = generation(model, 24)
+    lowered = Lowerer(plugins).lower(made.methods, settings=made.settings)
+    return lowered, lowered.save(folder / "net.pte")
+
+
+def assert_generates(model, path, quantize):
+    wanted = [*generated(model, [3], 4), *generated(model, list(range(24)), 1)]
+    done = Comparison("net.pte", tolerance_of(model, quantize))
+    done.compare(replayed(path, wanted, PYTHON), wanted)
+    return done
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_are_those_that_torchao_dequantises(bits):
+    torch.manual_seed(0)
+    table = torch.nn.Embedding(10, 64)
+    model = decoder("llama", **SIZES)
+    model.set_input_embeddings(table)
+    other = torch.nn.Embedding.from_pretrained(table.weight.clone())
+    kind = (torch.int8, PerAxis(0)) if bits == 8 else (torch.int4, PerGroup(32))
+    config = IntxWeightOnlyConfig(weight_dtype=kind[0], granularity=kind[1])
+    quantize_(other, config, filter_fn=lambda *_: True)
+    quantise(model, "none", str(bits))
+    assert isinstance(table.weight, Rows)
+    rows = torch.tensor([[9, 0, 3, 3]])
+    assert torch.equal(table(rows), other(rows))
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("embeddings", ["none", "4", "8"])
+@pytest.mark.parametrize("linears", ["none", "8da4w", "8da8w", "int8"])
+def test_quantised_decoders_generate_what_eager_does(linears, embeddings, tmp_path):
+    model = quantised(linears, embeddings)
+    _, path = saved(model, tmp_path)
+    assert_generates(model, path, linears)
+
+
+@pytest.mark.suite
+def test_a_decoder_that_openvino_may_have_first_is_computed_with_integers(tmp_path):
+    model = quantised("8da4w", "4")
+    lowered, path = saved(model, tmp_path, ("openvino", "cpu"))
+    assert_generates(model, path, "8da4w")
+    for method in lowered.plan.methods:
+        owners = {entry.owner for entry in method.ledger if entry.op == "aten.linear.default"}
+        assert owners == {"cpu"}
+
+
+def test_what_has_no_size_for_it_is_refused():
+    with pytest.raises(SourceError, match="embeddings of 48, not of a multiple of 32"):
+        quantised("none", "4", hidden_size=48)
+    with pytest.raises(SourceError, match="no linear layer whose inputs are a multiple of 32"):
+        quantised("8da4w", "none", hidden_size=16, intermediate_size=48)

@@ -1,0 +1,83 @@
+"""Small decoders of transformers with random weights, an architecture each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+LENGTH = 48
+SIZES = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+MANY = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+LATENT = {
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
+    "v_head_dim": 8, "num_key_value_heads": 4,
+}  # fmt: skip
+# The options of each architecture that SIZES doesn't have, or has otherwise.
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 8},
+    "gemma": {"head_dim": 8},
+    "gemma2": {"head_dim": 8, "sliding_window": 8},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 8},
+    "qwen2": {},
+    "qwen3": {"head_dim": 8},
+    "phi": {},
+    "phi3": {},
+    "gpt2": {},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 8},
+    "gpt_neox": {},
+    "gptj": {"rotary_dim": 8},
+    "codegen": {"rotary_dim": 8},
+    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
+    "bloom": {},
+    "falcon": {},
+    "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64},
+    "stablelm": {},
+    "starcoder2": {},
+    "olmo": {},
+    "olmo2": {},
+    "cohere": {},
+    "cohere2": {"sliding_window": 8},
+    "granite": {},
+    "nemotron": {},
+    "persimmon": {},
+    "biogpt": {},
+    "xglm": {"d_model": 32, "ffn_dim": 48, "attention_heads": 4, "num_layers": 2},
+    "glm": {"head_dim": 8},
+    "glm4": {"head_dim": 8},
+    "smollm3": {},
+    "helium": {"head_dim": 8},
+    "exaone4": {"sliding_window": 8},
+    "ernie4_5": {"head_dim": 8},
+    "mixtral": EXPERTS,
+    "qwen2_moe": {**MANY, "shared_expert_intermediate_size": 16},
+    "qwen3_moe": {**MANY, "head_dim": 8},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "granitemoe": EXPERTS,
+    "phimoe": EXPERTS,
+    "gpt_oss": {**EXPERTS, "head_dim": 8, "sliding_window": 8},
+    "deepseek_v3": {
+        **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+        "moe_intermediate_size": 16, "first_k_dense_replace": 1,
+    },
+    "mamba": {"state_size": 4, "expand": 2},
+    "rwkv": {},
+    "recurrent_gemma": {"head_dim": 8, "lru_width": 32},
+    "lfm2": {},
+    "jamba": {"num_experts": 2, "mamba_d_state": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
+}  # fmt: skip
+
+
+def decoder(kind: str, **sizes: Any) -> Any:
+    """Return a decoder with random weights, the same each time."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **{**SIZES, **ARCHITECTURES[kind], **sizes})
+    return AutoModelForCausalLM.from_config(config).eval()
