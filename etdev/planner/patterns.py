@@ -1,4 +1,4 @@
-"""Patterns of several nodes that a plugin has whole, and of which no other plugin gets a part."""
+"""Patterns of several nodes that a plugin has whole, and no other plugin in part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Patterns:
     """The patterns of one method that are kept whole in a round.
 
     Args:
-        kept: Atomic groups of which only their plugin gets a node.
+        kept: Atomic groups whose nodes no plugin but theirs gets.
         hopeless: Those that their plugin didn't get even so.
     """
 

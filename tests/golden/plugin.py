@@ -9,7 +9,7 @@ Clauses: `keeps OPS` whole, or `keeps OPS when NAMES`, globs of ATen nodes; `als
 BACKEND`, a second claim; `merge no`; `constants no`, `constants yes` (all that its delegates may
 hold, which is what it does unasked) or `constants NAMES`; `device D`; `assumes D because TEXT`;
 `caveat TEXT`; `types TYPES` of devices; `backend B`; `specs KEY=VALUE`; `named data`; `silent`
-(refuses nothing); `whole patterns`, of whose atomic groups no other plugin may have a part.
+(refuses nothing); `whole patterns`, its atomic groups, no part for other plugins.
 """
 
 from __future__ import annotations

@@ -16,14 +16,15 @@ BUDGETS = {
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
     "(root)": (1_369, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
-    # Issue 35: the function of a SOURCE, for other commands.
-    "cli": (2_160, 1_900),
+    # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
+    "cli": (2_225, 1_900),
     "delegate": (2_915, 2_900),
     "edge": (1_461, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
     "lowering": (1_022, 900),
-    "planner": (1_398, 1_400),
+    # Issue 35: patterns that stay whole.
+    "planner": (1_475, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_583, 1_500),
@@ -33,12 +34,12 @@ BUDGETS = {
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
     "runtime": (2_514, 1_900),
     "scaffold": (170, 200),
-    "schema": (2_504, 2_300),
+    "schema": (2_508, 2_300),
     "testing": (1_499, 1_500),
     "upstream": (395, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_194, 24_000)
+HOST = (25_312, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
@@ -48,7 +49,8 @@ PLUGINS = {
     "etdev-tune": (3_299, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
-    "etdev-cpu": (1_640, 1_600),
+    # Issue 35: it has dynamically quantised layers whole or not at all.
+    "etdev-cpu": (1_648, 1_600),
     # Issue 35.
     "etdev-llm": (1_400, 1_400),
 }

@@ -75,7 +75,7 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     type=click.Choice(["4", "8", "none"]),
     default="none",
     show_default=True,
-    help="Bits of the table of tokens, of which rows are dequantised when they are read.",
+    help="Bits of the table of tokens, whose rows are dequantised when they are read.",
 )
 @click.option("--single-method", is_flag=True, help="Write forward alone, for TextLLMRunner.")
 @click.option(

@@ -27,7 +27,7 @@ _OPS = torch.ops.quantized_decomposed
 
 
 class Rows(TorchAOBaseTensor):  # type: ignore[misc]
-    """A table of embeddings, of which only the rows that are read are dequantised.
+    """A table of embeddings that dequantises only the rows that are read.
 
     Args:
         table: int8 values, or two of 4 bits in each uint8, as ExecuTorch's kernel has them.
