@@ -18,6 +18,7 @@ from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.partition import Partition
+from etdev.upstream.tracing import settled_heap
 
 # Called with a partition, its new state, and the seconds that it took.
 Tell = Callable[[Partition, str, float], None]
@@ -49,6 +50,7 @@ class Compiler:
     # Results of the plans before a failure, by key.
     _before: dict[str, tuple[Sequence[PreprocessResult], Outcome]] = field(factory=dict, init=False)
 
+    @settled_heap()
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
         """Return for each method its compiled partitions in plan order; nothing after a failure.
 
@@ -80,7 +82,8 @@ class Compiler:
         return next(plugin for plugin in self.plugins if plugin.name == name)
 
     def _task(self, call: Call, environment: Mapping[str, str]) -> Task:
-        keyed = self.memory.enabled or self.dispatcher or self.tolerant
+        """Return the task of a call; without a cache, one that is sent gets its key then."""
+        keyed = self.memory.enabled or self.tolerant
         return self.memory.task(call, environment) if keyed else Task(call)
 
     def _batch(self, batch: Sequence[Job]) -> list[Task]:

@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.backends import compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
+from etdev.delegate.shapes import record_shapes
 from etdev.delegate.split import Split
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import module_paths
@@ -55,7 +56,7 @@ class Job:
     def module(self, result: PreprocessResult) -> LoweredBackendModule:
         """Return the module that the method calls in place of the partition."""
         module = LoweredBackendModule(
-            edge_program=self.program,
+            edge_program=record_shapes(self.program),
             backend_id=self.partition.backend_id,
             processed_bytes=result.processed_bytes,
             compile_specs=self._specs(),

@@ -16,7 +16,6 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.delegate.shapes import record_shapes
 from etdev.graph.method import run_order
 from etdev.graph.nodes import FOREIGN_META
 from etdev.graph.rebuild import rebuilt
@@ -83,7 +82,7 @@ class Join:
         partition = self.partitions[index]
         inputs = [self._input(partition, self.nodes[tensor.name]) for tensor in partition.inputs]
         name = next(self.names)
-        self.root[name] = record_shapes(self.lowered[index])
+        self.root[name] = self.lowered[index]
         attribute = self.graph.get_attr(name)
         call = self.graph.call_function(executorch_call_delegate, (attribute, *inputs))
         outputs = [self.nodes[tensor.name] for tensor in partition.outputs]

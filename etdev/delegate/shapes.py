@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
@@ -23,19 +22,11 @@ from etdev.upstream.fake_tensors import FakeTensor, active_fake_mode
 from etdev.upstream.trees import pytree
 
 
-def record_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:
-    """Return the same delegate with a program that knows its shapes without being run."""
-    program = copy.copy(lowered.original_module)
-    program.__class__ = _Program
-    delegate = LoweredBackendModule(
-        edge_program=program,
-        backend_id=lowered.backend_id,
-        processed_bytes=lowered.processed_bytes,
-        compile_specs=lowered.compile_specs,
-        named_data_store_output=lowered.named_data_store_output,
-    )
-    delegate.meta = lowered.meta
-    return delegate
+def record_shapes(program: ExportedProgram) -> ExportedProgram:
+    """Return a shallow copy of a delegate's program that knows its shapes without being run."""
+    copied = copy.copy(program)
+    copied.__class__ = _Program
+    return copied
 
 
 class _Program(ExportedProgram):

@@ -29,6 +29,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
 from etdev.graph.signature import fitted
+from etdev.upstream.edge import LazyGraphModule, with_parts
 from etdev.upstream.trees import pytree
 
 _SIMPLIFIED = "etdev_simplified"
@@ -154,22 +155,24 @@ def extracted(
     """Make a program with flat inputs and outputs of some nodes of the method of another program.
 
     It has the weights that its signature names, shared with the method unless they are views of
-    something larger. Without a verifier of its dialect, torch verifies it as an ATen program.
+    something larger. With a verifier, which is only noted, the nodes are those of a verified
+    program; without one, torch verifies them as an ATen program.
     """
     targets = [spec.target for spec in signature.input_specs if spec.target is not None]
     _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
     _, out_spec = pytree.tree_flatten(signature.user_outputs)
     call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=out_spec)
-    return ExportedProgram(
-        root=root,
-        graph=graph,
-        graph_signature=signature,
-        state_dict={n: _whole(owner.state_dict[n]) for n in targets if n in owner.state_dict},
-        range_constraints=dict(owner.range_constraints),
-        module_call_graph=[ModuleCallEntry("", call)],
-        constants={n: _whole(owner.constants[n]) for n in targets if n in owner.constants},
-        verifiers=[verifier] if verifier else None,
-    )
+    parts: dict[str, Any] = {
+        "graph_signature": signature,
+        "state_dict": {n: _whole(owner.state_dict[n]) for n in targets if n in owner.state_dict},
+        "range_constraints": dict(owner.range_constraints),
+        "module_call_graph": [ModuleCallEntry("", call)],
+        "constants": {n: _whole(owner.constants[n]) for n in targets if n in owner.constants},
+    }
+    if verifier is None:
+        return ExportedProgram(root, graph, **parts)
+    parts |= {"graph_module": LazyGraphModule(root, graph), "verifiers": [verifier]}
+    return with_parts(owner, example_inputs=None, **parts)
 
 
 def _whole(value: Any) -> Any:

@@ -13,12 +13,13 @@ from executorch.exir.program import _program
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
 from etdev.upstream.operators import OpOverload
 from etdev.upstream.tracing import turn
 
-__all__ = ["Verifier"]
+__all__ = ["LazyGraphModule", "Verifier"]
 Pass = Callable[[GraphModule], PassResult]
 
 
@@ -58,10 +59,7 @@ def lift_constants(program: ExportedProgram) -> ExportedProgram:
 
 
 def without_dim_order() -> EdgeCompileConfig:
-    """Return settings with which ExecuTorch keeps ATen's copies, without the order of dimensions.
-
-    Programs converted so can be written in ATen again.
-    """
+    """Return settings with which ExecuTorch keeps ATen's copies, so that ATen can replace them."""
     return EdgeCompileConfig(_skip_dim_order=True)
 
 

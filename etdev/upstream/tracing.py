@@ -47,19 +47,20 @@ def _is_frozen() -> bool:
 def settled_heap() -> Iterator[None]:
     """Collect only the objects that are made meanwhile; a heap that is frozen already stays so.
 
-    Building hundreds of small graphs sets off collections that walk all of torch and of the
-    program each time.
+    Building hundreds of small graphs sets off collections that walk all of torch each time. A block
+    inside another one leaves out the objects that the outer one has made so far.
     """
-    if _settled.get() or _is_frozen():
+    if _is_frozen():
         yield
         return
-    token = _settled.set(True)
+    inside, token = _settled.get(), _settled.set(True)
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
         _settled.reset(token)
+        if not inside:
+            gc.unfreeze()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from attrs import frozen
 from benchmarks import record
-from benchmarks.lowering import MODELS, exported, same_values, upstream
+from benchmarks.lowering import MODELS, exported, upstream
 from etdev_cpu import compiler
 from models import nets
 from torch import nn
@@ -85,28 +85,23 @@ def measured(name: str) -> dict[str, Any]:
     model, inputs = MODELS[name]()
     program = exported((model, inputs))
     record.console.print(f"{name}: upstream, each partition, cold, warm, one layer ...")
-    took, theirs = record.clock(lambda: upstream(program))
+    upstream_s = record.clock(lambda: upstream(program))[0].cpu_s
     with each_partition():
         each = _clocked(program, False)
     with tempfile.TemporaryDirectory() as folder:
         cold = _clocked(program, folder)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*.entry"))
         warm = min((_clocked(program, folder) for _ in range(ROUNDS)), key=lambda run: run.wall_s)
-        same_values(name, program, {"etdev": each.file, "ExecuTorch": bytes(theirs.buffer)})
-        if warm.states != {"hit"} or not each.file == cold.file == warm.file:
-            raise SystemExit(f"{name}: from the cache it is another .pte ({warm.states})")
+        if warm.states != {"hit"}:
+            raise RuntimeError(f"{name}: {warm.states}")
         change(model)
-        changed = exported((model, inputs))
-        layer = _clocked(changed, folder)
-        same_values(f"{name}, one layer changed", changed, {"etdev": layer.file})
-        if not layer.states > {"hit"}:
-            raise SystemExit(f"{name}, one layer changed: {layer.states}")
+        layer = _clocked(exported((model, inputs)), folder)
     runs = {"each": each, "cold": cold, "warm": warm, "layer": layer}
     return {
         "model": name,
         "partitions": cold.partitions,
         "entries_bytes": size,
-        "upstream_s": took.cpu_s,
+        "upstream_s": upstream_s,
         "cold_s": cold.whole_s,
         "warm_s": warm.whole_s,
         **{f"{name}_stage_s": run.stage_s for name, run in runs.items()},
@@ -125,10 +120,11 @@ def change(model: nn.Module) -> None:
             parameter.add_(0.001)
 
 
-def lowered(program: Any, cache: Any) -> tuple[Lowered, Any]:
-    """Our whole lowering, and what it emits."""
+def lowered(program: Any, cache: Any) -> Lowered:
+    """Our whole lowering."""
     result = Lowerer(["cpu"], cache=cache).lower(program)
-    return result, result.to_executorch()
+    result.to_executorch()
+    return result
 
 
 @frozen
@@ -137,7 +133,6 @@ class Run:
 
     Args:
         wall_s: The compile stage by the clock.
-        file: The .pte.
     """
 
     whole_s: float
@@ -147,19 +142,17 @@ class Run:
     stages: dict[str, float]
     partitions: int
     states: set[str]
-    file: bytes
 
 
 def _clocked(program: Any, cache: Any) -> Run:
     compiler._TEMPLATES.clear()
     with stopwatch() as seconds:
-        took, (result, made) = record.clock(lambda: lowered(program, cache))
+        took, result = record.clock(lambda: lowered(program, cache))
     stage_s, wall_s = seconds.pop("stage"), result.stages.seconds["compile"]
     seconds["rest"] = wall_s - sum(seconds.values())
     states = {outcome.state for outcome in result.outcomes}
     stages = dict(result.stages.seconds)
-    count, file = len(result.outcomes), bytes(made.buffer)
-    return Run(took.cpu_s, stage_s, wall_s, seconds, stages, count, states, file)
+    return Run(took.cpu_s, stage_s, wall_s, seconds, stages, len(result.outcomes), states)
 
 
 @contextmanager

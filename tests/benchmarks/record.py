@@ -21,11 +21,7 @@ from attrs import asdict, frozen
 from rich.console import Console
 from rich.table import Table
 
-from etdev.runtime.compare import Tolerance, mismatch
-
 FOLDER = Path("build/bench")
-# The largest error, relative to the largest value of an output, of two sides that are compared.
-TOLERANCE = Tolerance(1e-3)
 console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
@@ -79,26 +75,6 @@ def quiet() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-
-
-def same_values(
-    what: str,
-    sides: Mapping[str, Sequence[Any]],
-    expected: Sequence[Any],
-    tolerance: Tolerance = TOLERANCE,
-) -> None:
-    """Refuse to go on if sides that are compared don't compute what PyTorch does.
-
-    Args:
-        what: What they compute.
-        sides: The outputs of each.
-        expected: The outputs of PyTorch.
-    """
-    if not any(torch.as_tensor(value).isfinite().any() for value in expected):
-        raise SystemExit(f"{what}: PyTorch returns nothing to compare")
-    for side, outputs in sides.items():
-        if problem := mismatch(outputs, expected, tolerance):
-            raise SystemExit(f"{what}: {side} departs from PyTorch, {problem}")
 
 
 def circumstances() -> dict[str, Any]:

@@ -54,6 +54,9 @@ PRIVATE = {
         "torch.utils._python_dispatch._disable_current_modes",
     ),
     "code that torch generates is not kept": ("torch.fx.graph_module._loader",),
+    "code of partitions is generated only if it is run": (
+        "torch.fx._lazy_graph_module._LazyGraphModule",
+    ),
     "where a model restricts a dynamic size": ("torch._logging.structured.INTERN_TABLE",),
     "etdev_cuda.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
         "torch._inductor",

@@ -22,7 +22,7 @@ from etdev.delegate.cache.cache import Memory
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.key import settings
 from etdev.delegate.cache.packing import unpacked
-from etdev.delegate.compiler_calls import Done, Task, compile_error
+from etdev.delegate.compiler_calls import Done, Task, compile_error, context
 from etdev.delegate.executors.parcel import LocalOnly, pack
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import ONE_AT_A_TIME, Reply, Request, answer
@@ -134,6 +134,9 @@ class Dispatcher:
 
     def _send(self, task: Task) -> None:
         try:
+            if not (task.key or task.why):
+                with context(task.call.plugin, task.call.first.device) as changes:
+                    task = self.memory.task(task.call, changes)
             if not task.key:
                 raise LocalOnly(task.why)
             parcel = pack(task.call)

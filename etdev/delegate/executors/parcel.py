@@ -10,15 +10,16 @@ import io
 import operator
 import pickle
 from importlib import import_module
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from attrs import frozen
 from torch import SymBool, SymFloat, SymInt, Tensor
+from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from etdev.delegate.cache.canonical import PROVENANCE
@@ -169,9 +170,11 @@ class _Unpacker(pickle.Unpickler):
     def job(self) -> Job:
         """Return the next partition with its program."""
         partition, inputs, outputs = self.load()
-        owner: Any = SimpleNamespace(range_constraints={})
-        owner.state_dict, owner.constants = self._weights(), self._weights()
-        graph, self._nodes = InterpretedGraph(), []
+        empty, graph, self._nodes = Graph(), InterpretedGraph(), []
+        empty.output(())
+        none = ExportGraphSignature([], [])
+        weights, constants = self._weights(), self._weights()
+        owner = ExportedProgram({}, empty, none, weights, {}, [], constants=constants)
         for _ in range(self.load()):
             op, name, target, args, kwargs, meta = self.load()
             node = graph.create_node(op, target, args, kwargs, name)
@@ -181,7 +184,7 @@ class _Unpacker(pickle.Unpickler):
         signature = ExportGraphSignature(inputs, outputs)
         return Job(partition, extracted(owner, graph, signature, {}, unchecked()))
 
-    def _weights(self) -> dict[str, Tensor]:
+    def _weights(self) -> dict[str, Any]:
         return dict(self.load() for _ in range(self.load()))
 
     def persistent_load(self, described: Any) -> Any:
