@@ -27,7 +27,7 @@ const link = (name, act) => el("button", { class: "link code", onclick: act }, w
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-const time = (ms) => (ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 0.9995 ? `${ms.toFixed(2)} ms` : `${(ms * 1000).toFixed(0)} µs`);
+const time = (ms) => (ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 0.9995 ? `${ms.toFixed(2)} ms` : `${(ms * 1000).toFixed(ms < 0.00995 ? 1 : 0)} µs`);
 
 function bytes(size) {
   if (size === null) return "unbounded";
