@@ -20,7 +20,7 @@ from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.fake_tensors import FakeTensor
-from etdev.upstream.trees import pytree
+from etdev.upstream.trees import load_exported, pytree
 
 FORWARD = "forward"
 # Layers that compute differently in training mode.
@@ -116,7 +116,7 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
         raise SourceError(str(path), "does not exist", "give the path of a .pt2 file")
     try:
         with patch.dict(os.environ, {} if trust else {_SAFE: "1"}):
-            return torch.export.load(path)
+            return load_exported(path)
     except pickle.UnpicklingError as error:
         # What it is comes after two sentences of general advice.
         reasons = (line for line in str(error).splitlines() if "GLOBAL" in line)
@@ -125,7 +125,8 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
         raise SourceError(str(path), what, cure) from error
     except Exception as error:
         what = f"can't be loaded as a .pt2 file ({first_line(error)})"
-        raise SourceError(str(path), what, "write it again with torch.export.save") from error
+        cure = "write it with torch.export.save, or load it in a function that imports its types"
+        raise SourceError(str(path), what, cure) from error
 
 
 def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:

@@ -1,5 +1,19 @@
-"""Torch's pytrees, which flatten nested inputs and outputs."""
+"""Torch's pytrees, and files of exported programs, whose inputs and outputs are such trees."""
 
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.pt2_archive._package import load_pt2
 from torch.utils import _pytree as pytree
 
-__all__ = ["pytree"]
+__all__ = ["load_exported", "pytree"]
+
+
+def load_exported(path: Path) -> ExportedProgram:
+    """Load a file as torch.export.load does, but raise the error that this only logs."""
+    try:
+        return torch.export.load(path)
+    except RuntimeError:
+        load_pt2(str(path))
+        raise

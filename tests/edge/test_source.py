@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.runtime.sessions import Eager
+from etdev.upstream.trees import pytree
 
 SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
@@ -217,13 +219,13 @@ def test_torchs_advice_on_a_dimension_is_kept():
                          width=Dim("width"))  # fmt: skip
     assert (fixed.what, fixed.cure) == (
         "torch.export failed: UserError: Constraints violated (width)! You marked width as dynamic "
-        "but your code specialized it to be a constant (4) at test_source.py:216",
+        "but your code specialized it to be a constant (4) at test_source.py:218",
         "torch suggests width = 4",
     )
     bounded = export_error(halves, torch.ones(4, 3), batch=Dim("batch", max=16))
     assert bounded.cure == "torch suggests batch = Dim('batch', max=6)"
     assert "(batch)! Not all values of batch = " in bounded.what
-    assert bounded.what.endswith(" <= 6 at test_source.py:214")
+    assert bounded.what.endswith(" <= 6 at test_source.py:216")
     even = export_error(
         lambda x: x.view(x.shape[0] // 2, 2, -1), torch.ones(4, 3), batch=Dim("batch", max=16)
     )
@@ -256,7 +258,7 @@ def test_a_truncated_pt2_is_named(tmp_path, pt2, fraction):
     data = pt2.read_bytes()
     path = tmp_path / "cut.pt2"
     path.write_bytes(data[: int(len(data) * fraction)])
-    assert _load_error(path).endswith("; write it again with torch.export.save")
+    assert _load_error(path).endswith(UNREADABLE)
 
 
 def test_a_folder_is_no_pt2(tmp_path):
@@ -347,3 +349,24 @@ def test_a_program_takes_no_dynamic_shapes(program):
         "forward: is exported already, so dynamic_shapes has no effect; "
         "give them to torch.export.export"
     )
+
+
+UNREADABLE = "; write it with torch.export.save, or load it in a function that imports its types"
+
+
+@dataclass
+class Pair:
+    """A result of a type that a library registers when it is imported."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_a_pt2_with_types_that_nobody_imported_names_them(tmp_path):
+    torch.export.register_dataclass(Pair, serialized_type_name="a_library.Pair")
+    program = torch.export.export(Function(lambda x: Pair(x + 1, x)), (torch.ones(2),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    pytree._deregister_pytree_node(Pair)
+    error = _load_error(tmp_path / "net.pt2")
+    assert "a_library.Pair in pytree is not registered" in error
+    assert error.endswith(UNREADABLE)

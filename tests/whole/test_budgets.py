@@ -19,7 +19,7 @@ BUDGETS = {
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     "cli": (2_225, 1_900),
     "delegate": (2_915, 2_900),
-    "edge": (1_461, 1_400),
+    "edge": (1_462, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
     "lowering": (1_022, 900),
@@ -36,7 +36,7 @@ BUDGETS = {
     "scaffold": (170, 200),
     "schema": (2_508, 2_300),
     "testing": (1_499, 1_500),
-    "upstream": (395, 400),
+    "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
 HOST = (25_312, 24_000)

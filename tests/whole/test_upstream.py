@@ -53,6 +53,7 @@ PRIVATE = {
     "a mode of the caller's is off while etdev works": (
         "torch.utils._python_dispatch._disable_current_modes",
     ),
+    "the error that torch.export.load only logs": ("torch.export.pt2_archive._package.load_pt2",),
     "code that torch generates is not kept": ("torch.fx.graph_module._loader",),
     "code of partitions is generated only if it is run": (
         "torch.fx._lazy_graph_module._LazyGraphModule",
