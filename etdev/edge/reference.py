@@ -82,17 +82,11 @@ def modules_of(references: Sequence[Reference]) -> list[torch.nn.Module]:
     states = [reference.state for reference in references]
     models = [reference.method.model for reference in references]
     given = [model for model in models if not isinstance(model, ExportedProgram)]
+    modules: list[torch.nn.Module] = []
     # Some modules can't be copied, such as those that hold locks or generators.
     with suppress(Exception):
-        if len(given) == len(models):
-            return _restored(references, duplicates(given, states))
-    modules = [reference.program.module() for reference in references]
-    return _restored(references, duplicates(modules, states))
-
-
-def _restored(
-    references: Sequence[Reference], modules: list[torch.nn.Module]
-) -> list[torch.nn.Module]:
+        modules = duplicates(given, states) if len(given) == len(models) else []
+    modules = modules or duplicates([known.program.module() for known in references], states)
     for reference, module in zip(references, modules, strict=True):
         reference.restore(module)
     return modules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -153,23 +154,22 @@ class Artifact:
 
     def figures(self) -> dict[str, int]:
         """Return the numbers by which two .pte files are compared."""
-        numbers = {
-            "bytes of the file": self.size_bytes,
-            "bytes of constants": self.constants_bytes,
-            "bytes of delegates' named data": self.named_bytes,
-        }
+        numbers = Counter(
+            {
+                "bytes of the file": self.size_bytes,
+                "bytes of constants": self.constants_bytes,
+                "bytes of delegates' named data": self.named_bytes,
+            }
+        )
         for method in self.methods:
             name = method.name
-            payload = sum(delegate.size_bytes for delegate in method.delegates)
-            numbers[f"{name}: bytes of delegates' payloads"] = payload
+            for d in method.delegates:
+                numbers[f"{name}: bytes of delegates' payloads"] += d.size_bytes
+                numbers[f"{name}: {d.backend_id} delegates on {d.device}"] += bool(d.calls)
             for kernel, calls in method.kernels.items():
                 numbers[f"{name}: calls of {kernel}"] = calls
             for arena in method.arenas:
-                key = f"{name}: bytes of memory planned on {arena.device}"
-                numbers[key] = numbers.get(key, 0) + arena.size_bytes
-            for d in method.delegates:
-                key = f"{name}: {d.backend_id} delegates on {d.device}"
-                numbers[key] = numbers.get(key, 0) + bool(d.calls)
+                numbers[f"{name}: bytes of memory planned on {arena.device}"] += arena.size_bytes
             numbers[f"{name}: copies to a device"] = method.host_to_device
             numbers[f"{name}: copies from a device"] = method.device_to_host
         return numbers

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from etdev.pte.artifact import Delegate, MethodArtifact
-from etdev.schema.partition import CompileSpec, Partition
+from etdev.schema.device import CPU, Device
+from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 
 
@@ -46,11 +47,14 @@ def _delegates(method: MethodPlan, artifact: MethodArtifact) -> Iterable[str]:
     ours = {partition.name: partition for partition in method.partitions}
     called = [delegate for delegate in artifact.delegates if delegate.calls]
     for index, (name, delegate) in enumerate(zip_longest(method.delegates, called)):
-        where = f"method {method.method}, delegate {index}"
-        if name is None or delegate is None:
-            yield f"{where}: planned {name or 'none'}, found {_text(delegate)}"
-        elif name in ours and not _same(ours[name], delegate):
-            yield f"{where}: planned {_planned(ours[name])}, found {_text(delegate)}"
+        planned = ours.get(name or "")
+        if delegate and name and (planned is None or _same(planned, delegate)):
+            continue
+        told = name or "none"
+        if planned and delegate:
+            told = f"{_setup(planned, [planned.device])} ({name})"
+        found = _setup(delegate, delegate.devices or [CPU]) if delegate else "none"
+        yield f"method {method.method}, delegate {index}: planned {told}, found {found}"
 
 
 def _same(partition: Partition, delegate: Delegate) -> bool:
@@ -59,20 +63,10 @@ def _same(partition: Partition, delegate: Delegate) -> bool:
     return partition.backend_id == delegate.backend_id and specs and devices
 
 
-def _planned(partition: Partition) -> str:
-    text = _setup(partition.backend_id, str(partition.device), partition.compile_specs)
-    return f"{text} ({partition.name})"
-
-
-def _text(delegate: Delegate | None) -> str:
-    if delegate is None:
-        return "none"
-    devices = "/".join(map(str, delegate.devices)) or "cpu"
-    return _setup(delegate.backend_id, devices, delegate.compile_specs)
-
-
-def _setup(backend_id: str, devices: str, specs: Iterable[CompileSpec]) -> str:
-    return " ".join([f"{backend_id} on {devices}", *map(str, specs)])
+def _setup(side: Partition | Delegate, devices: Iterable[Device]) -> str:
+    return " ".join(
+        [f"{side.backend_id} on {'/'.join(map(str, devices))}", *map(str, side.compile_specs)]
+    )
 
 
 def _copies(method: MethodPlan, artifact: MethodArtifact, fewer: bool) -> Iterable[str]:

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from attrs import frozen
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
-from torch.export import ExportedProgram, ExportGraphSignature
+from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -31,8 +30,6 @@ from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.edge import set_etrecord
 from etdev.upstream.emission import external_data
-
-_NO_SKIPS = Skips()
 
 
 @frozen(eq=False)
@@ -157,19 +154,13 @@ def _completed(
             n: _planner(_own(memory, n), skip if merging else Skips()) for n, skip in skips.items()
         }
         memory = {name: arena.planner(planner, name) for name, planner in planners.items()}
-    elif isinstance(memory, dict):
-        memory = {name: _planner(one) for name, one in memory.items()}
-    else:
-        memory = _planner(memory)
-    if not merging:
-        return dataclasses.replace(config, sym_shape_eval_pass=shapes, memory_planning_pass=memory)
-    return dataclasses.replace(
-        config,
-        sym_shape_eval_pass={n: MergeCopies(shapes[n], skip) for n, skip in skips.items()},
-        memory_planning_pass=memory,
+    devices = config.propagate_device_config
+    if merging:
         # MergeCopies skips copies per input and per output; ExecuTorch rejects a shared input.
-        propagate_device_config=PropagateDeviceConfig(),
-    )
+        devices = PropagateDeviceConfig()
+        shapes = {name: MergeCopies(shapes[name], skip) for name, skip in skips.items()}
+    passes = {"sym_shape_eval_pass": shapes, "memory_planning_pass": memory}
+    return dataclasses.replace(config, **passes, propagate_device_config=devices)
 
 
 def _own(value: Any, method: str) -> Any:
@@ -177,40 +168,17 @@ def _own(value: Any, method: str) -> Any:
     return value[method] if isinstance(value, dict) else value
 
 
-def _planner(memory: Any, skips: Skips = _NO_SKIPS) -> Any:
+def _planner(memory: Any, skips: Skips) -> Any:
     """Return a copy of a memory planning pass that plans no memory for skipped inputs or outputs.
 
     If it planned them, the runtime would copy the caller's device memory with a host memcpy.
     """
     planned = copy.copy(memory)
-    if hasattr(memory, "run"):
-        planned.run = lambda module, signature: type(memory).run(planned, module, cached(signature))
     if skips.inputs:
         planned.alloc_graph_input = False
     if skips.outputs:
         planned.alloc_graph_output = False
     return planned
-
-
-def cached(signature: ExportGraphSignature) -> ExportGraphSignature:
-    """Return a copy of a signature whose mappings are computed once; it must not be changed.
-
-    torch computes the mapping of inputs to buffers, and similar ones, from all inputs on each
-    access, and memory planning accesses them for every value.
-    """
-    copied: ExportGraphSignature = _Cached(signature.input_specs, signature.output_specs)
-    return copied
-
-
-_Cached: Any = type(
-    "_Cached",
-    (ExportGraphSignature,),
-    {
-        name: cached_property(member.fget)
-        for name, member in vars(ExportGraphSignature).items()
-        if isinstance(member, property) and member.fget
-    },
-)
 
 
 def _skips(config: ExecutorchBackendConfig, method: str) -> Skips:

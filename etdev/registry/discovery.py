@@ -6,7 +6,7 @@ import copy
 import importlib.util
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, PackageNotFoundError, packages_distributions, version
+from importlib.metadata import EntryPoint, distributions, packages_distributions, version
 from typing import Any
 
 import attrs
@@ -39,11 +39,7 @@ def find_plugins(registry: Registry) -> dict[str, list[Offer]]:
 
 def load_builtin(registry: Registry) -> Plugin:
     """Load the plugin of portable kernels."""
-    try:
-        own = version("etdev")
-    except PackageNotFoundError:
-        # Such as a copy of the package that pip did not install.
-        own = ""
+    own = next((known.version for known in distributions(name="etdev")), "")
     return load_plugin(Offer(BUILTIN, "etdev", own), registry)
 
 

@@ -17,20 +17,20 @@ BUDGETS = {
     "(root)": (1_369, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
-    "cli": (2_225, 1_900),
+    "cli": (2_224, 1_900),
     "delegate": (2_915, 2_900),
-    "edge": (1_462, 1_400),
+    "edge": (1_443, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
     "lowering": (1_022, 900),
     # Issue 35: patterns that stay whole.
-    "planner": (1_475, 1_400),
+    "planner": (1_474, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
-    "pte": (1_583, 1_500),
+    "pte": (1_545, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed.
     "quirks": (2_437, 2_300),
-    "registry": (1_984, 1_900),
+    "registry": (1_980, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
     "runtime": (2_514, 1_900),
     "scaffold": (170, 200),
@@ -39,7 +39,7 @@ BUDGETS = {
     "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_312, 24_000)
+HOST = (25_298, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
