@@ -1,7 +1,8 @@
-"""Small .pte files that tests of the host and of plugins read, and none writes."""
+"""Fixtures of the host's tests and of the plugins': small .pte files, and a quick conversion."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,3 +39,16 @@ def dynamic_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
     lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
     return lowered.save(tmp_path_factory.mktemp("dynamic") / "dynamic.pte")
+
+
+@pytest.fixture(scope="module")
+def quick_conversion() -> Iterator[None]:
+    """Convert with ExecuTorch's own functions as quickly as a `Lowerer` does, and to the same.
+
+    It is for files that compare with them, or pass a partitioner to them. whole/test_upstream.py
+    shows that programs stay the same, and the suites and the survey run without it.
+    """
+    from etdev.upstream.decompositions import quick_decompositions
+
+    with quick_decompositions():
+        yield

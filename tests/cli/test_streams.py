@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
-from shell import MLP, TESTS, invoke, process
+from shell import MLP, TESTS, error_of, invoke, process, succeeds
+from shell.sources import BROKEN
 
 # Prints when it is imported, called and run, by Python and past it, and when Python ends.
 LOUD = """\
@@ -56,18 +58,81 @@ main()
 """
 
 
-@pytest.fixture
-def loud(here) -> str:
-    (here / "loud.py").write_text(LOUD)
-    return "loud.py:model"
+# Several commands in one process, as importing torch takes most of the time; what the last one
+# leaves is that of the process.
+COMMANDS = """\
+import os
+*before, last = sys.argv[1:]
+for line in before:
+    folder, *words = line.split()
+    os.chdir(folder)
+    try:
+        main(words)
+    except SystemExit as done:
+        for stream in (sys.stdout, sys.stderr):
+            print(f"exit {done.code}", file=stream, flush=True)
+folder, *words = last.split()
+os.chdir(folder)
+main(words)
+"""
+PARTITIONER = "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner"
 
 
-def test_stdout_is_json_whatever_a_model_prints(loud):
-    done = process("plan", loud, "--plugin", "cpu", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["schema"] == "etdev.plan"
-    said = done.stderr.splitlines()
-    assert {"imported", "called", "ended"} <= set(said)
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, mlp_pte):
+    """What four commands write to stdout and to stderr, and how the last one ends."""
+    adapted, models = (tmp_path_factory.mktemp(name) for name in ("adapted", "models"))
+    (adapted / "registry.toml").write_text(f'[plugins.mine]\npartitioner = "{PARTITIONER}"\n')
+    (models / "broken.py").write_text(BROKEN)
+    (models / "loud.py").write_text(LOUD)
+    done = process(
+        f"{adapted} plugins --json",
+        f"{models} plan broken.py:badly_shaped --plugin cpu",
+        f"{models} run {mlp_pte} --check {MLP}",
+        f"{models} plan loud.py:model --plugin cpu --json",
+        code=COMMANDS,
+    )
+    parts = [re.split(r"^exit (\d+)\n", text, flags=re.M) for text in (done.stdout, done.stderr)]
+    assert parts[0][1::2] == parts[1][1::2] == ["0", "1", "0"]
+    named = ("plugins", "fails", "runs", "prints")
+    texts = dict(zip(named, zip(*(part[::2] for part in parts), strict=True), strict=True))
+    return texts, done.returncode
+
+
+def test_what_the_import_of_a_partitioner_logs_and_warns_of_is_not_shown(told):
+    stdout, stderr = told[0]["plugins"]
+    mine = json.loads(stdout)["plugins"][0]
+    assert (mine["status"], mine["ready"]) == ("not probed", False)
+    # A busy machine may have to wait for it.
+    assert [row for row in stderr.splitlines() if not row.startswith("waiting for")] == []
+
+
+def test_a_process_keeps_results_progress_and_errors_apart(told):
+    # torch logs a traceback of what its export raises.
+    stdout, failed = told[0]["fails"]
+    assert stdout == ""
+    assert error_of(failed).startswith("forward: torch.export failed: RuntimeError: ")
+    assert failed.startswith("load PyTorch and ExecuTorch …\n")
+    stdout, ran = told[0]["runs"]
+    stages = [line.split()[0] for line in ran.splitlines() if line.endswith("…")]
+    assert stages == ["load", "model", "run", "verify"]
+    output, latency, _ = stdout.splitlines()
+    assert output.startswith("output 0: float32 (2, 4), max error ")
+    assert latency.startswith("latency: ")
+
+
+def test_stdout_is_json_whatever_a_model_prints(told):
+    (stdout, stderr), code = told[0]["prints"], told[1]
+    assert code == 0
+    assert json.loads(stdout)["schema"] == "etdev.plan"
+    assert {"imported", "called", "ended"} <= set(stderr.splitlines())
+
+
+def test_nothing_below_python_writes_to_stdout(capfd):
+    # What the command prints is captured apart from the file descriptor.
+    succeeds(f"lower {MLP} --plugin cpu -o net.pte")
+    succeeds("run net.pte")
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.suite

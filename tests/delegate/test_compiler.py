@@ -17,6 +17,8 @@ from etdev import Claim, Group, Lowerer, Plan, hookimpl
 from etdev.errors import ClaimError, CompileError, PluginError
 from etdev.pte.read import read
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 X = torch.randn(2, 4)
 
 

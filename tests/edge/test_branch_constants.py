@@ -14,6 +14,8 @@ import etdev
 from etdev import Lowerer
 from etdev.errors import LoweringError
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 X = torch.tensor([[0.5, -1.0], [2.0, 3.0]])
 
 

@@ -19,6 +19,7 @@ from etdev.errors import EtdevWarning, LoweringError
 from etdev.pte.read import read
 from etdev.runtime.check import notes
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
 X = torch.arange(1.0, 4.0)
 ARENA = 2
 
@@ -97,8 +98,13 @@ SESSION = [
 ]
 
 
-@pytest.mark.parametrize("order", [("add", "read"), ("read", "add")])
-@pytest.mark.parametrize("first", [[0.0], [5.0], [-0.0, 1.0, 0.0], [torch.nan, torch.inf, 2.0]])
+WRITES_FIRST, READS_FIRST = ("add", "read"), ("read", "add")
+FIRST = [[0.0], [5.0], [-0.0, 1.0, 0.0], [torch.nan, torch.inf, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("first", "order"), [*((first, WRITES_FIRST) for first in FIRST), (FIRST[3], READS_FIRST)]
+)
 def test_a_reader_sees_what_a_writer_wrote_whichever_is_called_or_loaded_first(order, first):
     total = torch.tensor(first).expand(3).clone()
     both = methods(state(total=total), add=add, read=read_total)
@@ -108,29 +114,29 @@ def test_a_reader_sees_what_a_writer_wrote_whichever_is_called_or_loaded_first(o
     assert (shared.writers, shared.size_bytes) == (("add",), 12)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.tensor(7),
-        torch.tensor([True, False]),
-        torch.tensor([[1, -2], [3, 4]], dtype=torch.int8),
-        torch.tensor([250, 3], dtype=torch.uint8),
-        torch.tensor([0.5, -2.0], dtype=torch.float64),
-        torch.tensor([0.5, -2.0], dtype=torch.float16),
-        torch.tensor([0.5, -2.0], dtype=torch.bfloat16),
-    ],
-    ids=str,
-)
-def test_first_values_of_every_dtype_are_kept(value):
+VALUES = {
+    "number": torch.tensor(7),
+    "truths": torch.tensor([True, False]),
+    "int8": torch.tensor([[1, -2], [3, 4]], dtype=torch.int8),
+    "uint8": torch.tensor([250, 3], dtype=torch.uint8),
+    "float64": torch.tensor([0.5, -2.0], dtype=torch.float64),
+    "float16": torch.tensor([0.5, -2.0], dtype=torch.float16),
+    "bfloat16": torch.tensor([0.5, -2.0], dtype=torch.bfloat16),
+}
+
+
+def test_first_values_of_every_dtype_are_kept():
     def flip(net, x):
-        net.total.copy_(net.total.logical_not() if value.dtype == torch.bool else net.total + 3)
+        for value in net.buffers():
+            value.copy_(value.logical_not() if value.dtype == torch.bool else value + 3)
         return x + 1
 
     def get(net):
-        return net.total.clone()
+        return tuple(value.clone() for value in net.buffers())
 
     steps = [("get",), ("flip", X), ("get",), ("flip", X), ("flip", X), ("get",)]
-    assert_one_state(methods(state(total=value), flip=flip, get=get), steps)
+    shared = state(**{f"a_{name}": value for name, value in VALUES.items()})
+    assert_one_state(methods(shared, flip=flip, get=get), steps)
 
 
 def test_partial_writers_share_a_buffer():
@@ -312,7 +318,9 @@ def tokens(*lengths):
 ROWS = Dim("rows", min=2, max=8)
 
 
-@pytest.mark.parametrize("plugins", [(), ("cpu",)], ids=str)
+@pytest.mark.parametrize(
+    "plugins", [pytest.param((), marks=pytest.mark.suite), ("cpu",)], ids=["portable", "cpu"]
+)
 @pytest.mark.parametrize("quantised", [False, True])
 def test_a_decoder_has_the_logits_and_the_cache_of_eager(plugins, quantised):
     lowered = assert_one_state(

@@ -15,6 +15,8 @@ from etdev import Lowerer
 from etdev.errors import LoweringError
 from etdev.runtime.compare import flat
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 EACH = pytest.mark.parametrize("plugins", [[], ["cpu"]], ids=["portable", "cpu"])
 
 
@@ -86,21 +88,36 @@ def return_what_was(module, x):
     return was
 
 
-@EACH
-@pytest.mark.parametrize(
-    ("step", "buffers"),
-    [
-        (remember, {"older": torch.zeros(4), "newer": torch.zeros(4)}),
-        (remember, {"newer": torch.zeros(4), "older": torch.zeros(4)}),
-        (remember_as_matrix, {"newer": torch.zeros(4), "older": torch.zeros(2, 2)}),
-        (exchange, {"older": torch.zeros(4), "newer": torch.ones(4)}),
-        (shift, {name: torch.zeros(4) for name in ("first", "second", "third")}),
-        (fill_both, {"older": torch.zeros(4), "newer": torch.zeros(4)}),
-        (return_what_was, {"older": torch.zeros(4)}),
-    ],
-)
-def test_a_buffer_whose_new_value_is_an_input_or_shared_is_written(plugins, step, buffers):
-    assert_keeps_state(Stateful(step, **copy.deepcopy(buffers)), calls(4), plugins)
+class Several(nn.Module):
+    """Modules with state, all in one program."""
+
+    def __init__(self, modules):
+        super().__init__()
+        self.several = nn.ModuleList(modules)
+
+    def forward(self, x):
+        return [module(x) for module in self.several]
+
+
+WRITTEN = [
+    (remember, {"older": torch.zeros(4), "newer": torch.zeros(4)}),
+    (remember, {"newer": torch.zeros(4), "older": torch.zeros(4)}),
+    (remember_as_matrix, {"newer": torch.zeros(4), "older": torch.zeros(2, 2)}),
+    (exchange, {"older": torch.zeros(4), "newer": torch.ones(4)}),
+    (shift, {name: torch.zeros(4) for name in ("first", "second", "third")}),
+    (fill_both, {"older": torch.zeros(4), "newer": torch.zeros(4)}),
+    (return_what_was, {"older": torch.zeros(4)}),
+]
+
+
+@pytest.mark.parametrize(("step", "buffers"), WRITTEN)
+def test_a_buffer_whose_new_value_is_an_input_or_shared_is_written(step, buffers):
+    assert_keeps_state(Stateful(step, **copy.deepcopy(buffers)), calls(4), ["cpu"])
+
+
+def test_so_are_many_of_them_in_one_program():
+    modules = [Stateful(step, **copy.deepcopy(buffers)) for step, buffers in WRITTEN]
+    assert_keeps_state(Several(modules), calls(4))
 
 
 def test_a_buffer_takes_the_value_of_a_parameter():
@@ -125,21 +142,24 @@ def count(module, x):
     return module.count * x
 
 
-@EACH
-@pytest.mark.parametrize(
-    "start",
-    [
-        torch.full((4,), 5.0),
-        torch.tensor(7),
-        torch.tensor([math.nan, math.inf, -0.0, 0.0]),
-        torch.arange(8.0)[2:6],
-        torch.randn(4, 4).t()[1],
-        torch.ones(1, 4, dtype=torch.float64),
-    ],
-    ids=["float", "integer", "special", "part of a tensor", "strided", "double"],
-)
-def test_a_written_buffer_starts_with_its_value(plugins, start):
-    assert_keeps_state(Stateful(count, count=start), calls(4), plugins)
+STARTS = {
+    "float": torch.full((4,), 5.0),
+    "integer": torch.tensor(7),
+    "special": torch.tensor([math.nan, math.inf, -0.0, 0.0]),
+    "part of a tensor": torch.arange(8.0)[2:6],
+    "strided": torch.randn(4, 4).t()[1],
+    "double": torch.ones(1, 4, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_a_written_buffer_starts_with_its_value(start):
+    assert_keeps_state(Stateful(count, count=start.clone()), calls(4))
+
+
+def test_written_buffers_start_with_their_values_beside_each_other_and_a_delegate():
+    modules = [Stateful(count, count=start) for start in STARTS.values()]
+    assert_keeps_state(Several(modules), calls(4), ["cpu"])
 
 
 def test_a_written_buffer_that_is_not_saved_with_the_module_starts_with_its_value():

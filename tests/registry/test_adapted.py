@@ -27,6 +27,8 @@ from etdev import Lowerer, hookimpl
 from etdev.errors import DeviceError, PluginError
 from etdev.graph.nodes import op_name
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 FAKE = FakeAccelerator.__name__
 RELU = exir_ops.edge.aten.relu.default
 X = torch.randn(2, 4)

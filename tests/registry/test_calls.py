@@ -17,6 +17,8 @@ from etdev.registry import answers
 from etdev.registry.selection import from_object
 from etdev.schema.device import Probe
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 CONFIG = EdgeCompileConfig()
 
 

@@ -13,6 +13,7 @@ from etdev.errors import EtdevWarning, PluginError, RunError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.selection import from_object
 from etdev.runtime.check import check
+from etdev.runtime.child import Child
 from etdev.runtime.run import run
 from etdev.runtime.runners import PYTHON, named, runner_of, verifying
 
@@ -36,7 +37,13 @@ def install(tmp_path, monkeypatch):
     def installed(name="a-runtime", source="", **runners):
         put(tmp_path, name, source, {"etdev.runners": runners})
 
-    yield installed
+    return installed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_process():
+    """The process of the fake runtime, which several tests share, ends with them."""
+    yield
     loader.CHILD.close()
 
 
@@ -93,7 +100,8 @@ def test_a_crash_in_the_runtime_is_an_error(install, on_cuda):
     install(source="import os\ndef load(*_, **__): os.abort()\n", loader="toys.loader:RUNNER")
     import a_runtime
 
-    abort = loader.PythonRunner("abort", a_runtime.load, loader.CHILD)
+    # A process that begins after the distribution is there.
+    abort = loader.PythonRunner("abort", a_runtime.load, Child(command=loader.CHILD.command))
     with pytest.raises(RunError) as caught:
         run(on_cuda, [X, X], runner=abort)
     assert caught.value.what == "the process died of SIGABRT"

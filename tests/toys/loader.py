@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from etdev.pte.read import read
-from etdev.runtime.child import Child
+from etdev.runtime.child import COMMAND, Child
 from etdev.runtime.runners import PythonRunner
 
 
@@ -49,7 +49,7 @@ def nothing_lacks(method: Any) -> tuple[list[str], list[str]]:
     return [], []
 
 
-CHILD = Child("the fake runtime")
+CHILD = Child("the fake runtime", command=(*COMMAND, "torch"))
 RUNNER = PythonRunner("loader", load, CHILD, nothing_lacks)
 WRONG = PythonRunner("wrong", load_wrongly, CHILD, nothing_lacks)
 # It verifies beside Python, as a runtime does that loads whatever executorch.runtime loads.

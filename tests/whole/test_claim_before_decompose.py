@@ -34,6 +34,8 @@ pytest.importorskip("triton", reason="CudaPartitioner imports triton, which is f
 
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 SDPA = "aten.scaled_dot_product_attention.default"
 WHOLE = (torch.ops.aten.scaled_dot_product_attention.default,)
 
@@ -259,7 +261,7 @@ def test_upstream_a_partitioner_that_asks_for_nothing_takes_attention_from_cuda(
 
 
 @pytest.mark.parametrize("shapes", [pytest.param("static", marks=pytest.mark.suite), "dynamic"])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", FEW_VARIANTS)
 def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
     program = dynamic_variant(name) if shapes == "dynamic" else exported(*variant(name))
     (ours,) = shown(CudaClaims(), program=program)

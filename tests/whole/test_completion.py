@@ -16,10 +16,13 @@ from etdev.errors import LoweringError
 from etdev.lowering.completion import completed
 from etdev.runtime.compare import flat
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(Partitioner, "transform_for_pre_decomposition"),
-    reason="ExecuTorch 1.4 doesn't ask for a new program",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not hasattr(Partitioner, "transform_for_pre_decomposition"),
+        reason="ExecuTorch 1.4 doesn't ask for a new program",
+    ),
+    pytest.mark.usefixtures("quick_conversion"),
+]
 
 
 def _branches(x):
@@ -96,46 +99,45 @@ def _spread(x):
 X = torch.randn(2, 3)
 
 
+FUNCTIONS = (
+    lambda x: (x * 9).long() % 4,
+    lambda x: x.sort(1),
+    _doubles,
+    _branches,
+    lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7),
+    _written,
+    _rows,
+    _spread,
+)
+
+
+class Several(nn.Module):
+    """Functions and modules with state, all in one program."""
+
+    def __init__(self):
+        super().__init__()
+        self.modules_with_state = nn.ModuleList([Joined(), Sum()])
+
+    def forward(self, x):
+        return [call(x) for call in (*FUNCTIONS, *self.modules_with_state)]
+
+
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [
-        (Function(lambda x: (x * 9).long() % 4), (X,)),
+        (Several(), (X,)),
         (
             Function(lambda x: torch.cond(x.sum() > 0, lambda x: x % 3, lambda x: x + 1, (x,))),
             (torch.tensor([-7, 9]),),
         ),
-        (Function(lambda x: x.sort(1)), (X,)),
-        (Function(_doubles), (X,)),
         (Function(lambda x: x @ x.new_ones(0, 2)), (torch.randn(2, 0),)),
-        (Function(_branches), (X.abs(),)),
-        (Function(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)), (X,)),
         (
             Function(nn.functional.multilabel_margin_loss),
             (X, torch.tensor([[0, -1, 1], [2, 0, -1]])),
         ),
-        (Joined(), (X,)),
-        (Function(_written), (X,)),
-        (Function(_rows), (X,)),
-        (Sum(), (X,)),
         (Swap(), (X,)),
-        (Function(_spread), (X,)),
     ],
-    ids=[
-        "integers",
-        "branch",
-        "sort",
-        "doubles",
-        "nothing",
-        "conds",
-        "quantised",
-        "labels",
-        "joined",
-        "written",
-        "rows",
-        "state",
-        "swap",
-        "spread",
-    ],
+    ids=["several", "branch", "nothing", "labels", "swap"],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
     program = torch.export.export(model, inputs)

@@ -16,10 +16,13 @@ import etdev
 from etdev import Probe, hookimpl
 from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(Partitioner, "transform_for_pre_decomposition"),
-    reason="ExecuTorch before 1.5 doesn't ask a partitioner to change a program",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not hasattr(Partitioner, "transform_for_pre_decomposition"),
+        reason="ExecuTorch before 1.5 doesn't ask a partitioner to change a program",
+    ),
+    pytest.mark.usefixtures("quick_conversion"),
+]
 
 
 def backends(manager, method="forward"):

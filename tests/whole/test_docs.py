@@ -333,6 +333,8 @@ def test_the_commands_of_a_document_run(document, desk):
     for command in documents.commands(document):
         command, _, file = command.partition(" > ")
         program, *words = shlex.split(command)
+        # A test of what is printed needs no more than the untuned plan.
+        words = ["1s" if word == "20s" else word for word in words]
         assert program in ("etdev", "make", "pip"), command
         if program == "make":
             assert set(words) <= set(targets), command

@@ -1,17 +1,31 @@
 """Python's collector is kept off what no collection frees, and has all of it again afterwards."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-
-# In processes of their own, since that of the tests is settled for good.
-@pytest.mark.parametrize(
-    "code",
-    [
-        # Settled within settled: frozen with the objects made meanwhile, until the outermost ends.
-        """
+# In processes of their own, since that of the tests is settled for good; torch is imported once.
+START = """
+import gc, os, sys
+from etdev.upstream.tracing import settled_heap
+from etdev.delegate.executors.processes import loading
+assert "executorch.exir" not in sys.modules
+for code in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            exec(code)
+        except BaseException as error:
+            print(code, repr(error), flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+"""
+CODES = (
+    # Settled within settled: frozen with the objects made meanwhile, until the outermost ends.
+    """
 with settled_heap():
     outer, made = gc.get_freeze_count(), [[] for _ in range(99)]
     with settled_heap():
@@ -20,15 +34,15 @@ with settled_heap():
     assert gc.get_freeze_count() >= outer + 99
 assert gc.get_freeze_count() == 0
 """,
-        # A heap that the caller froze stays so.
-        """
+    # A heap that the caller froze stays so.
+    """
 gc.freeze()
 with settled_heap():
     pass
 assert gc.get_freeze_count()
 """,
-        # What is loaded is left out for good, and then garbage is collected as ever.
-        """
+    # What is loaded is left out for good, and then garbage is collected as ever.
+    """
 with loading():
     assert not gc.isenabled()
 assert gc.isenabled() and gc.get_freeze_count()
@@ -36,33 +50,31 @@ with settled_heap():
     pass
 assert gc.get_freeze_count()
 """,
-        """
+    """
 try:
     with loading():
         raise ImportError
 except ImportError:
     assert gc.isenabled()
 """,
-        # Those who have switched the collector off, or have ExecuTorch already, see no change.
-        """
+    # Those who have switched the collector off, or have ExecuTorch already, see no change.
+    """
 gc.disable()
 with loading():
     pass
 assert not gc.isenabled() and not gc.get_freeze_count()
 """,
-        """
+    """
 sys.modules["executorch.exir"] = sys
 with loading():
     assert gc.isenabled()
 assert not gc.get_freeze_count()
 """,
-    ],
 )
-def test_the_collector_is_as_it_was(code):
-    start = "import gc, sys\n"
-    if "settled_heap" in code:
-        start += "from etdev.upstream.tracing import settled_heap\n"
-    if "loading" in code:
-        start += "from etdev.delegate.executors.processes import loading\n"
-    done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each is a fork")
+def test_the_collector_is_as_it_was():
+    words = [sys.executable, "-c", START, *CODES]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,11 +1,10 @@
 """What is imported when: torch late, upwards never, and printing only where it belongs."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 import etdev
 
@@ -42,62 +41,79 @@ def module(file):
 TREES = {module(file): ast.parse(file.read_text("utf-8")) for file in FOLDER.rglob("*.py")}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import etdev",
-        "from etdev import hookimpl, Device, Claim, Plan, Registry",
-        "from etdev import Group, Refusal, KeepWhole, Assumed, Probe, Partition, Constant, Tensor",
-        "import etdev; dir(etdev), etdev.__version__",
-        *[f"import etdev.{name}" for name in TREES if name.startswith("schema")],
-        "import etdev.registry",
-        "from etdev.cli.main import main",
-        "from etdev.cli.main import main; main(['--help'])",
-        "from etdev.cli.main import main; main(['--version'])",
-        "from etdev.cli.main import main; main(['plan', '--help'])",
-        "from etdev.cli.main import main; main(['plugins'])",
-        "from etdev.cli.main import main; main(['plugins', '--json'])",
-        "from etdev.cli.main import main; main(['new', 'plugin', 'npu'])",
-        "from etdev.cli.main import main; main(['new', 'backend', 'npu'])",
-    ],
-)
-def test_torch_is_not_imported_by(code, tmp_path):
-    program = (
-        f"import sys\ntry:\n    {code}\nexcept SystemExit as done:\n    assert not done.code\n"
-        "print([name for name in ('torch', 'executorch') if name in sys.modules])"
-    )
+CODE = [
+    "import etdev",
+    "from etdev import hookimpl, Device, Claim, Plan, Registry",
+    "from etdev import Group, Refusal, KeepWhole, Assumed, Probe, Partition, Constant, Tensor",
+    "dir(etdev), etdev.__version__",
+    *[f"import etdev.{name}" for name in TREES if name.startswith("schema")],
+    "import etdev.registry",
+    "from etdev.cli.main import main",
+    "main(['--help'])",
+    "main(['--version'])",
+    "main(['plan', '--help'])",
+    "main(['plugins'])",
+    "main(['plugins', '--json'])",
+    "main(['new', 'plugin', 'npu'])",
+    "main(['new', 'backend', 'own'])",
+]
+COMMANDS = {
+    "inspect net.pte": 0,
+    "explain net.pte": 0,
+    "explain plan.json": 0,
+    "diff net.pte plan.json": 0,
+    "diff net.pte other.pte": 1,
+    "check net.pte --target cuda:3": 0,
+    "inspect gone.pte": 1,
+    "run gone.pte": 1,
+    "lower net.py -o net.pte": 1,
+    "lower gone.py:model -o net.pte": 1,
+}
+# All in one process, since what is imported stays there: the first that imports torch is seen.
+EACH = """
+import sys
+for code in sys.argv[1:]:
+    status = 0
+    try:
+        exec(code)
+    except SystemExit as done:
+        status = done.code or 0
+    sys.stdout.flush()
+    torch = any(name in sys.modules for name in ("torch", "executorch"))
+    print(code, status, torch, sep="\t", file=sys.stderr)
+"""
+
+
+def each(codes, folder):
+    """Run codes in one process; the status of each, and whether torch is there after it."""
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", EACH, *codes], cwd=folder, capture_output=True, text=True, timeout=60
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    said = [line.split("\t") for line in done.stderr.splitlines() if "\t" in line]
+    return {code: (int(status), torch == "True") for code, status, torch in said}
 
 
-@pytest.mark.parametrize(
-    "words", ["inspect net.pte", "explain net.pte", "explain plan.json", "diff net.pte plan.json",
-              "diff net.pte other.pte", "check net.pte --target cuda:3", "inspect gone.pte",
-              "run gone.pte", "lower net.py -o net.pte", "lower gone.py:model -o net.pte"],
-)  # fmt: skip
-def test_a_command_that_needs_no_torch_does_not_import_it(words, mlp_lowered, tmp_path):
+def test_torch_is_not_imported_by_the_package_and_small_commands(tmp_path):
+    assert each(CODE, tmp_path) == dict.fromkeys(CODE, (0, False))
+
+
+def test_a_command_that_needs_no_torch_does_not_import_it(mlp_lowered, tmp_path):
     mlp_lowered.save(tmp_path / "net.pte", with_ledger=True)
     mlp_lowered.save(tmp_path / "other.pte")
     (tmp_path / "plan.json").write_text(mlp_lowered.plan.to_json())
     (tmp_path / "net.py").write_text("import torch\n\n\ndef model():\n    return None\n")
-    code = (
-        "import sys\nfrom etdev.cli.main import main\ntry: main(sys.argv[1:])\n"
-        "except SystemExit as done: print(done.code, 'torch' in sys.modules)"
-    )
-    command = [sys.executable, "-c", code, *words.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    failing = any(word in words for word in ("gone", "other", "net.py"))
-    assert done.stdout.splitlines()[-1] == f"{1 if failing else 0} False", done.stderr
-    assert "Traceback" not in done.stderr
+    codes = {f"main({words.split()})": (status, False) for words, status in COMMANDS.items()}
+    start = "from etdev.cli.main import main"
+    assert each([start, *codes], tmp_path) == {start: (0, False), **codes}
 
 
-def test_partitioner_is_the_function_whoever_imports_its_file():
-    code = "import etdev, etdev.partitioner; print(etdev.partitioner.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "partitioner\n", done.stderr
+def test_partitioner_is_the_function_whoever_imports_its_file(monkeypatch):
+    monkeypatch.setattr(etdev, "partitioner", etdev.partitioner)
+    monkeypatch.delitem(sys.modules, "etdev.partitioner")
+    importlib.import_module("etdev.partitioner")
+    assert etdev.partitioner.__name__ == "partitioner"
 
 
 def at_import_time(body):

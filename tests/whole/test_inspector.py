@@ -12,6 +12,8 @@ from models import nets
 
 from etdev import Lowerer
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 
 @pytest.fixture(scope="module", params=["mlp", "bert"])
 def pair(request):

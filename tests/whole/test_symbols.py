@@ -89,12 +89,22 @@ def known(program):
     return {name: copy.copy(getattr(env, name)) for name in names}
 
 
-@pytest.mark.parametrize("body", CALLS, ids=lambda body: body.__name__)
-def test_one_program_with_data_dependent_values_lowers_in_every_order_of_plugins(body):
+# One body in all orders in the default run, the others in two.
+QUICK = (["openvino", "cpu"], ["whole", "cpu"])
+CASES = [(body, ORDERS if body is rows else QUICK) for body in CALLS]
+CASES += [pytest.param(b, ORDERS, marks=pytest.mark.suite) for b in CALLS if b is not rows]
+
+
+def named(given):
+    return given.__name__ if callable(given) else f"{len(given)} orders"
+
+
+@pytest.mark.parametrize(("body", "orders"), CASES, ids=named)
+def test_one_program_with_data_dependent_values_lowers_in_every_order_of_plugins(body, orders):
     net = Net(body).eval()
     program = torch.export.export(net, CALLS[body][0])
     before = (str(program), known(program))
-    for order in ORDERS:
+    for order in orders:
         lowered = Lowerer(plugins(order)).lower(program)
         tolerance = 1e-1 if "openvino" in order else 1e-5
         assert_agrees(lowered, net, *CALLS[body], tolerance=tolerance)

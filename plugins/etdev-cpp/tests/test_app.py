@@ -108,9 +108,9 @@ def ran(folder, binary, calls):
     return done.stdout.splitlines()
 
 
-def assert_prints(folder, calls, eager, tolerance=1e-5):
+def assert_prints(folder, calls, eager, tolerance=1e-5, binary=None):
     """Compare the files and the lines of a run with eager PyTorch."""
-    lines = iter(ran(folder, built(folder), calls))
+    lines = iter(ran(folder, binary or built(folder), calls))
     for number, (method, inputs) in enumerate(calls):
         with torch.no_grad():
             expected = flat(eager[method](*copy.deepcopy(inputs)))
@@ -139,7 +139,9 @@ def case_of(model, folder):
     return case, write(path, folder / "app")
 
 
-def test_an_app_prints_what_eager_prints(tmp_path):
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """The calls of a program, its modules, its project and what was built, which takes seconds."""
     image = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     x, flags = torch.tensor([[1.0, float("nan")], [3.0, -2.0]]), torch.tensor([True, False])
     eager = {"scale": Scale(), "layer": nn.Linear(3, 2).eval(), "read-flags": Flags()}
@@ -157,26 +159,30 @@ def test_an_app_prints_what_eager_prints(tmp_path):
         for name, inputs in dict(calls).items()
     }
     config = ExecutorchBackendConfig(external_constants=True)
-    path = Lowerer([]).lower(methods).save(tmp_path / "my-net.pte", config)
-    (data,) = tmp_path.glob("*.ptd")
-    folder = write(path, tmp_path / "app")
-    assert_prints(folder, calls, eager)
+    base = tmp_path_factory.mktemp("app")
+    path = Lowerer([]).lower(methods).save(base / "my-net.pte", config)
+    folder = write(path, base / "app")
+    return calls, eager, folder, built(folder)
+
+
+def test_an_app_prints_what_eager_prints(app):
+    calls, eager, folder, binary = app
+    assert_prints(folder, calls, eager, binary=binary)
+    (data,) = folder.parent.glob("*.ptd")
     text = (folder / "model.h").read_text()
     assert "static constexpr std::array<int32_t, 2> kInput0Sizes{8, 3};" in text
     assert f'kData = "{data.name}"' in text
     assert "kShareArenas = true" in text
 
 
-def test_a_call_that_does_not_fit_is_an_error_with_its_line(tmp_path):
-    path = Lowerer([]).lower(nn.ReLU(), (torch.ones(2),)).save(tmp_path / "net.pte")
-    folder = write(path, tmp_path / "app")
-    binary = built(folder)
-    (folder / "three.bin").write_bytes(raw(torch.ones(3)))
+def test_a_call_that_does_not_fit_is_an_error_with_its_line(app):
+    _, _, folder, binary = app
+    (folder / "four.bin").write_bytes(raw(torch.ones(4)))
     errors = {
-        "forward three.bin:3": "1: input 0 of forward has other sizes than the method takes",
-        "forward three.bin:2": "1: ./three.bin is not a file of these sizes",
-        "forward gone.bin:2": "1: ./gone.bin is not a file of these sizes",
-        "forward": "1: an input is missing",
+        "layer four.bin:1x4": "1: input 0 of layer has other sizes than the method takes",
+        "layer four.bin:1x3": "1: ./four.bin is not a file of these sizes",
+        "layer gone.bin:1x3": "1: ./gone.bin is not a file of these sizes",
+        "layer": "1: an input is missing",
         "\nbackward 1": "2: the program has no such method",
     }
     for line, error in errors.items():
@@ -186,10 +192,15 @@ def test_a_call_that_does_not_fit_is_an_error_with_its_line(tmp_path):
         )
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.splitlines()[-1] == f"./bad.txt:{error}"
-    (folder / "build" / "net.pte").write_bytes(path.read_bytes()[:99])
-    done = subprocess.run([binary, "calls.txt"], cwd=folder, capture_output=True, text=True)
+    program = binary.parent / "my-net.pte"
+    whole = program.read_bytes()
+    try:
+        program.write_bytes(whole[:99])
+        done = subprocess.run([binary, "bad.txt"], cwd=folder, capture_output=True, text=True)
+    finally:
+        program.write_bytes(whole)
     assert done.returncode == 1
-    assert re.fullmatch(r"calls.txt:0: .*net.pte: Error::\w+", done.stderr.splitlines()[-1])
+    assert re.fullmatch(r"bad.txt:0: .*net.pte: Error::\w+", done.stderr.splitlines()[-1])
 
 
 @pytest.mark.suite

@@ -24,6 +24,8 @@ from etdev.registry.selection import from_object
 from etdev.runtime.compare import flat
 from etdev.runtime.run import execute
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 
 def two_layer_minilm():
     """MiniLM with two of its six layers, and their real weights."""
@@ -83,8 +85,8 @@ def errors(program, inputs, expected):
     return [float((a - b).abs().max()) for a, b in zip(outputs, expected, strict=True)]
 
 
-# The demo shows it, too.
-LARGE = ("minilm",)
+# The demo shows the first of them, too.
+LARGE = ("minilm", "mobilenet", "llama")
 
 
 @pytest.mark.parametrize(

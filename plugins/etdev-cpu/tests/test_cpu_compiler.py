@@ -20,6 +20,8 @@ from torch import nn
 import etdev
 from etdev import Lowerer
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 X = torch.randn(2, 8)
 
 
@@ -160,7 +162,11 @@ def test_delegates_have_the_bytes_of_their_own_compile(name, fills, tmp_path):
 
 @pytest.mark.parametrize(
     ("model", "least"),
-    [(nets.bert, 2), (decoders.attention, 0), (nets.quantised_conv_net, 0)],
+    [
+        pytest.param(nets.bert, 2, marks=pytest.mark.suite),
+        pytest.param(decoders.attention, 0, marks=pytest.mark.suite),
+        (nets.quantised_conv_net, 0),
+    ],
 )
 def test_models_have_the_bytes_of_their_own_compile(model, least, fills):
     module, inputs = model()

@@ -230,8 +230,18 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("plugins", [["cpu"], [Takes("early", ("linear.default",)), "cpu"]])
-@pytest.mark.parametrize("name", MODELS)
+# With and without another plugin that takes linear layers first, where there is one.
+LINEAR = (
+    *("a static linear used twice", "an int8 weight alone", "4 bits, odd channels"),
+    "an activation read twice",
+)
+CASES = [
+    *((name, ["cpu"]) for name in MODELS),
+    *((name, [Takes("early", ("linear.default",)), "cpu"]) for name in LINEAR),
+]
+
+
+@pytest.mark.parametrize(("name", "plugins"), CASES)
 def test_a_program_computes_what_eager_does_over_several_calls(name, plugins):
     make, code = MODELS[name]
     module, x = make()

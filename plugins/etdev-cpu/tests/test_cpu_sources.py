@@ -11,6 +11,8 @@ from toys.runtime import assert_agrees
 import etdev
 from etdev import Lowerer
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 
 

@@ -16,7 +16,7 @@ from toys.aoti import NEEDS_1_5
 from etdev import Lowerer
 from etdev.registry import PluginEntry, Registry
 
-pytestmark = pytest.mark.usefixtures("aoti")
+pytestmark = pytest.mark.usefixtures("aoti", "quick_conversion")
 X = torch.randn(3, 4)
 CONTROL_FLOW = {
     "cond": decoders.cond,

@@ -16,6 +16,8 @@ from toys import Takes
 from etdev import Device, Lowerer, Partition
 from etdev.errors import DeviceError, LoweringError
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 ROWS = {"x": {0: torch.export.Dim("rows", min=2, max=16)}}
 X = (torch.randn(4, 6),)
 

@@ -32,7 +32,7 @@ from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
 from etdev.pte.read import read
 
-pytestmark = pytest.mark.usefixtures("torch_tensorrt")
+pytestmark = pytest.mark.usefixtures("torch_tensorrt", "quick_conversion")
 
 
 def delegates(manager):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,14 +33,16 @@ def activate():
 """
 
 
-@pytest.fixture
-def runtime(tmp_path, monkeypatch):
-    """The fake package, installed here and in the runner's process."""
-    (tmp_path / f"{PACKAGE}.py").write_text(FAKE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    RUNNER.child.close()
-    sys.modules.pop(PACKAGE, None)
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """The fake package, installed here and in the runner's process, which several tests share."""
+    folder = tmp_path_factory.mktemp("runtime")
+    (folder / f"{PACKAGE}.py").write_text(FAKE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+        RUNNER.child.close()
+        sys.modules.pop(PACKAGE, None)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,10 @@ def test_the_plugin_names_its_runner_for_its_delegates_only():
     assert answers.runner_for(plugins, "XnnpackBackend") is None
 
 
-def test_a_runtime_that_is_not_installed_is_named():
+def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
+    without = [path for path in sys.path if not Path(path, f"{PACKAGE}.py").exists()]
+    monkeypatch.setattr(sys, "path", without)
+    monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     with pytest.raises(RunError) as caught:
         named("tensorrt")
     assert str(caught.value) == (

@@ -148,7 +148,7 @@ def test_a_search_in_which_nothing_can_be_built_says_why(tuned, monkeypatch):
         tuned(Scripted(xnnpack_is_faster))
 
 
-@pytest.mark.parametrize("kind", ["crash", "hang"])
+@pytest.mark.parametrize("kind", ["crash", pytest.param("hang", marks=pytest.mark.suite)])
 def test_a_candidate_that_crashes_or_hangs_is_a_finding_and_never_wins(tuned, kind):
     target = Scripted(lambda backends: Failure(kind, "on purpose") if backends else 1)
     tuning = tuned(target)
@@ -161,6 +161,7 @@ def test_a_candidate_that_crashes_or_hangs_is_a_finding_and_never_wins(tuned, ki
     assert len(crashed) == 1
 
 
+@pytest.mark.suite
 def test_a_slower_candidate_never_wins(tuned):
     tuning = tuned(Scripted(xnnpack_is_faster), ["cpu", Idle()])
     assert trial(tuning, "portable alone").latency_ms.value == pytest.approx(10)
@@ -168,6 +169,7 @@ def test_a_slower_candidate_never_wins(tuned):
     assert "cpu" in tuning.registry.read_text()
 
 
+@pytest.mark.suite
 def test_parts_move_and_every_move_is_told_why(tuned):
     """The fewer delegates the better, but for none at all."""
     tuning = tuned(Scripted(lambda backends: len(backends) or 10), budget_s=600)

@@ -31,6 +31,7 @@ def _fake_adb(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
 
+@pytest.mark.suite
 def test_a_program_runs_on_a_device(python, mlp_pte) -> None:
     runner = open_runner(f"adb:fake-5554:{python}")
     result = runner.run(Request(mlp_pte, (INPUTS,), outputs=True))

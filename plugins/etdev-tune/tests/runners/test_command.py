@@ -43,6 +43,7 @@ def test_a_template_gets_the_words_of_its_python() -> None:
         assert command_of(template).words(["-c", "a b"]) == expected
 
 
+@pytest.mark.suite
 def test_a_full_disk_is_named_and_leaves_nothing(python, mlp_pte, tmp_path) -> None:
     # A process that may write no file beyond a size is told what a full disk tells it.
     big = tmp_path / "big.pte"
@@ -110,6 +111,7 @@ def test_a_lost_connection_is_named_and_the_next_run_connects_anew(behind, mlp_p
     assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
 
 
+@pytest.mark.suite
 def test_a_silent_target_is_lost(behind, mlp_pte, monkeypatch) -> None:
     runner, worker = behind
     assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
@@ -120,6 +122,7 @@ def test_a_silent_target_is_lost(behind, mlp_pte, monkeypatch) -> None:
     assert not worker.is_running()
 
 
+@pytest.mark.suite
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_nothing(behind, mlp_pte, tmp_path) -> None:
     runner, worker = behind

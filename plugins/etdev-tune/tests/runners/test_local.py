@@ -186,6 +186,7 @@ def test_a_fingerprint_names_what_times_depend_on(local: Local) -> None:
     assert "XnnpackBackend" in facts["backends"]
 
 
+@pytest.mark.suite
 def test_a_fingerprint_leaves_no_backend_loaded_for_the_runs() -> None:
     pytest.importorskip("openvino")
     runner = open_runner("local")
