@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import torch
@@ -21,6 +22,22 @@ class Function(nn.Module):
 
     def forward(self, *inputs):
         return self.function(*inputs)
+
+
+class Several(nn.Module):
+    """Functions with inputs of their own, all in one program.
+
+    Args:
+        cases: Each function, and how many of the inputs it takes.
+    """
+
+    def __init__(self, cases):
+        super().__init__()
+        self.cases = cases
+
+    def forward(self, *inputs):
+        given = iter(inputs)
+        return [function(*islice(given, count)) for function, count in self.cases]
 
 
 class AddMul(nn.Module):

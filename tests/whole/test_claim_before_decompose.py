@@ -270,7 +270,7 @@ def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("bert", marks=pytest.mark.suite), "llama", "conv_net"]
+    "name", [*(pytest.param(n, marks=pytest.mark.suite) for n in ("bert", "llama")), "conv_net"]
 )
 def test_cuda_alone_is_shown_what_upstream_shows_it_of_a_model(name):
     (ours,) = shown(CudaClaims(), program=transformer(name))
@@ -300,6 +300,7 @@ def test_attention_kept_whole_that_nobody_takes_runs_at_every_length(name):
     assert_agrees(lowered, VARIANTS[name][0], *(variant(name, length)[1] for length in (2, 7, 32)))
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("name", ["llama"])
 def test_a_transformer_kept_whole_that_nobody_takes_runs(name):
     module, inputs = getattr(nets, name)(1)

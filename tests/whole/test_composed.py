@@ -25,6 +25,9 @@ pytestmark = [
 ]
 
 
+LAYER = nn.Linear(4, 3), (torch.ones(2, 4),)
+
+
 def backends(manager, method="forward"):
     found = get_lowered_submodules(manager.exported_program(method).graph_module)
     return [module.backend_id for _, module, _ in found]
@@ -108,15 +111,15 @@ def test_an_op_that_only_executorch_keeps_whole_is_left_to_its_kernel():
 
 def test_it_can_be_used_twice():
     composed = etdev.partitioner(["cpu"])
-    for model in (nets.mlp, nets.conv_net):
-        program = torch.export.export(*model())
+    for model in (LAYER, (nn.Conv2d(2, 3, 3), (torch.ones(1, 2, 5, 5),))):
+        program = torch.export.export(*model)
         assert backends(to_edge_transform_and_lower(program, partitioner=[composed]))
 
 
 def test_methods_have_partitioners_of_their_own():
     programs = {
-        "one": torch.export.export(*nets.mlp()),
-        "two": torch.export.export(*nets.conv_net()),
+        "one": torch.export.export(*LAYER),
+        "two": torch.export.export(nn.Conv2d(2, 3, 3), (torch.ones(1, 2, 5, 5),)),
     }
     partitioners = {name: [etdev.partitioner(["cpu"], method=name)] for name in programs}
     manager = to_edge_transform_and_lower(programs, partitioner=partitioners)
@@ -222,7 +225,7 @@ def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs
 
 def test_a_size_that_executorch_would_fix_stays_dynamic():
     sizes = ({0: torch.export.Dim("n", max=8)},)
-    recurrent = nn.GRU(4, 3, batch_first=True).eval()
+    recurrent = nn.RNN(4, 3, batch_first=True).eval()
     calls = [(torch.randn(rows, 2, 4),) for rows in (3, 1, 0, 8)]
     program = torch.export.export(recurrent, calls[0], dynamic_shapes=sizes)
     manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])

@@ -15,7 +15,7 @@ from etdev import Lowerer
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 
-@pytest.fixture(scope="module", params=["mlp", "bert"])
+@pytest.fixture(scope="module", params=["mlp", pytest.param("bert", marks=pytest.mark.suite)])
 def pair(request):
     """The same program lowered by etdev and by ExecuTorch, with example inputs."""
     module, inputs = nets.mlp() if request.param == "mlp" else nets.bert(1)
