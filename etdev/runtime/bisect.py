@@ -70,8 +70,9 @@ class Bisection:
 
         Each is called in one series, with eager PyTorch's values for its inputs, so that none is
         blamed for an earlier one. One that fails is blamed only if the method itself `failed`: else
-        it can't be called alone.
+        it can't be called alone. Rounding errors of values that cancel are blamed last.
         """
+        ran = list[tuple[Partition, Outcome]]()
         for partition, program in chain(self._split(self.delegates), self._split(self.kernels)):
             try:
                 outcome = self._run_alone(partition, program)
@@ -79,14 +80,16 @@ class Bisection:
             except Exception:
                 self.skipped.append(self._name(partition))
                 continue
-            problem = self._departure(partition, outcome, tolerance)
+            ran.append((partition, outcome))
+            problem = self._departure(partition, outcome, tolerance, tolerance.rounding)
             if not problem and outcome.failure and failed:
                 problem = outcome.failure
             if problem:
                 return f"{self._name(partition)}: {problem}"
             if outcome.failure:
                 self.skipped.append(self._name(partition))
-        return None
+        found = ((part, self._departure(part, outcome, tolerance, 0.0)) for part, outcome in ran)
+        return next((f"{self._name(part)}: {problem}" for part, problem in found if problem), None)
 
     def _run_alone(self, partition: Partition, program: ExportedProgram) -> Outcome:
         """Call a partition as a .pte of its own."""
@@ -104,10 +107,10 @@ class Bisection:
         return run_series(emitted, series, runner=self.runner)
 
     def _departure(
-        self, partition: Partition, outcome: Outcome, tolerance: Tolerance
+        self, partition: Partition, outcome: Outcome, tolerance: Tolerance, rounding: float
     ) -> str | None:
         names = [tensor.name for tensor in partition.outputs]
-        steps = steps_of(self.program, names)
+        steps = [max(step, rounding) for step in steps_of(self.program, names)]
         for ran, values in zip(outcome.values, self.values, strict=False):
             expected = [values[name] for name in names]
             if problem := mismatch(ran.outputs, expected, tolerance, steps=steps):

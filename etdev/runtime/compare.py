@@ -7,8 +7,9 @@
     int8 and other quantised ops          2e-2, and a step of an output that is quantised
     integers and bools                    none
 
-A tolerance is multiplied by the largest finite value of eager's output, or by 1e-2 if that is more:
-where float32 values of about 1 cancel, what is left of them is off by 1e-7.
+A tolerance is multiplied by the largest finite value of eager's output. Where values of about 1
+cancel, what is left of them may be off by a hundredth of the tolerance, as far as it moves when
+inputs and weights do.
 A step is 1 if the output is int8 or uint8, and the scale of the op that dequantises it.
 The coarsest dtype of all values in the method counts, because a float32 output may have been
 bfloat16 before; so does a dtype that one of the method's backends rounds float32 to.
@@ -37,7 +38,8 @@ _RELATIVE = {
     torch.complex64: 1e-4,
 }
 _QUANTISED = 2e-2
-_SMALLEST = 1e-2
+# Some kernels take numbers below 1e-38 for 0, and lose sums of up to a hundred of them.
+TINY = 1e-36
 # A step in float32.
 _ROUNDED = 1.001
 _DEQUANTISER = "quantized_decomposed.dequantize_per_tensor.default"
@@ -73,7 +75,12 @@ class Tolerance:
             return self.steps if expected.dtype in (torch.int8, torch.uint8) else 0
         finite = expected[expected.isfinite()].abs()
         largest = float(finite.max()) if finite.numel() else 0.0
-        return max(self.relative * max(largest, _SMALLEST), _ROUNDED * step)
+        return max(self.relative * largest, _ROUNDED * step, TINY)
+
+    @property
+    def rounding(self) -> float:
+        """The largest error of what is left of values of about 1 that cancel."""
+        return self.relative * 1e-2
 
 
 def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tolerance:

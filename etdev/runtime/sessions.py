@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,16 +10,17 @@ from itertools import chain
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
-from torch.fx import Node
+from attrs import define, evolve, field, frozen
 
 from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify import folding
 from etdev.errors import EtdevError, VerifyError
 from etdev.graph.nodes import graph_modules
-from etdev.runtime.compare import Tolerance, mismatch
+from etdev.runtime.compare import TINY, Tolerance, compare, mismatch
 from etdev.runtime.samples import Samples
-from etdev.upstream.operators import overload_of, schema_of
+
+# Calls that show how far outputs move.
+_RUNS = 8
 
 
 @frozen(eq=False)
@@ -81,12 +83,12 @@ class Session:
     def is_conclusive(self) -> bool:
         """Return True if the calls return values that a wrong program may not return.
 
-        Those are finite numbers, text, and sizes of integers that differ from call to call.
+        Those are finite numbers, text, and sizes of integers that differ from call to call. Numbers
+        that a kernel may take for 0 are none.
         """
         values = [value for call in self.calls for value in call.outputs]
         sizes = {tuple(map(_size_of_integers, call.outputs)) for call in self.calls}
-        finite = (isinstance(v, str) or bool(torch.as_tensor(v).isfinite().any()) for v in values)
-        return any(finite) or len(sizes) > 1
+        return any(map(_is_exact, values)) or len(sizes) > 1
 
     def call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> None:
         """Call the method with the first inputs that eager PyTorch takes, if it takes any."""
@@ -110,6 +112,31 @@ class Session:
         """Call the method with NaN and infinities, or with all edge values, and sizes of 0."""
         for edge, attempts in self.samples.edges(all_values):
             self.call(attempts, edge)
+
+    def rounding(self, call: Call, error: float) -> list[float]:
+        """Return how far outputs move if inputs and weights get relative errors, up or down.
+
+        A program rounds otherwise than PyTorch, so that it is four times as far.
+        """
+        numbers, (_, structure) = torch.Generator().manual_seed(0), self.reference.example()
+
+        def off(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                return value
+            signs = torch.randint(2, value.shape, generator=numbers) * 2 - 1
+            return value + value * error * signs
+
+        moved, known = [0.0] * len(call.outputs), evolve(self.reference, state=call.state)
+        # Such as a module that can't be copied.
+        with suppress(Exception), torch.no_grad():
+            for _ in range(_RUNS):
+                (module,) = copy.deepcopy(modules_of([known]))
+                for weight in chain(module.parameters(), module.buffers()):
+                    weight.copy_(off(weight))
+                outputs, _ = called(module, list(map(off, call.inputs)), structure)
+                found = compare(outputs, call.outputs)
+                moved = [max(a, 4 * b.max_error) for a, b in zip(moved, found, strict=True)]
+        return moved
 
 
 def session_of(
@@ -179,29 +206,24 @@ def interleaved(
 def is_random(reference: Reference) -> bool:
     """Return True if two calls differ that are equal but for the seed of random numbers."""
     graphs = [module.graph for module in graph_modules(reference.program.graph_module)]
-    if not any(_draws(node) for graph in graphs for node in graph.nodes):
+    if not any(folding.is_random(node) for graph in graphs for node in graph.nodes):
         return False
     leaves, _ = reference.example()
     results = []
     with torch.random.fork_rng(devices=[]), suppress(Exception):
         for seed in range(2):
-            torch.manual_seed(seed)
+            before = torch.manual_seed(seed).get_state()
             results.append(Eager([reference]).call(reference, leaves)[0])
+            # Dropout draws no numbers in a model that is not trained.
+            if torch.equal(before, torch.get_rng_state()):
+                return False
     return len(results) == 2 and bool(mismatch(results[0], results[1], Tolerance(1e-9)))
 
 
-def _draws(node: Node) -> bool:
-    """Return True if a node may draw random numbers, unlike dropout in a model that is not trained.
-
-    To find out by calls would take a third of the time of verifying a transformer.
-    """
-    if (op := overload_of(node.target)) is None or not folding.is_random(node):
-        return False
-    arguments = schema_of(op).arguments
-    given = {argument.name: argument.default_value for argument in arguments}
-    given |= dict(zip(given, node.args, strict=False)) | node.kwargs
-    trains = given.get("train", given.get("training", True))
-    return trains is not False and given.get("dropout_p") != 0
+def _is_exact(value: Any) -> bool:
+    numbers = torch.tensor(0) if isinstance(value, str) else torch.as_tensor(value)
+    finite = numbers[numbers.isfinite()].to(torch.complex128).abs()
+    return bool(((finite == 0) | (finite >= TINY)).any())
 
 
 def _size_of_integers(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.bisect import bisection
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import Tolerance, mismatch, steps_of, tolerance_of
+from etdev.runtime.compare import TINY, Tolerance, mismatch, steps_of, tolerance_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.run import run_series
@@ -45,10 +46,13 @@ class _Method:
         """Return how a call departs from eager PyTorch."""
         if step >= len(outcome.values):
             return outcome.failure
-        ran = outcome.values[step]
-        return mismatch(ran.outputs, call.outputs, self.tolerance, steps=self.steps) or mismatch(
-            ran.inputs, call.after, self.tolerance, "input after the call,"
-        )
+        ran, most = outcome.values[step], self.tolerance.rounding
+        problem = mismatch(ran.outputs, call.outputs, self.tolerance, steps=self.steps)
+        if problem and not call.edge:
+            moved = [min(off, most) for off in self.session.rounding(call, most)]
+            steps = list(map(max, zip_longest(self.steps, moved, fillvalue=0.0)))
+            problem = mismatch(ran.outputs, call.outputs, self.tolerance, steps=steps)
+        return problem or mismatch(ran.inputs, call.after, self.tolerance, "input after the call,")
 
 
 @frozen(eq=False)
@@ -94,7 +98,9 @@ class Verifier:
             # A method that returns nothing is seen in those that share its state.
             for name in group if conclusive.isdisjoint(group) else ():
                 if methods.pop(name, None):
-                    unverified.append(f"method {name!r}: it returns no finite value")
+                    unverified.append(
+                        f"method {name!r}: it returns no finite value larger than {TINY}"
+                    )
         series = [(name, call) for name, call in order if name in methods]
         for name, method in methods.items():
             method.session.try_edges(self.edges)

@@ -22,14 +22,13 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys.accelerator import Accelerator
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
-from etdev.edge.reference import Reference
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.adapted import adapt
 from etdev.runtime.child import Outcome
 from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_series
-from etdev.runtime.sessions import session_of
+from etdev.runtime.sessions import Eager, session_of
 
 aten = torch.ops.aten
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -427,10 +426,48 @@ def test_random_numbers_cannot_be_compared():
     assert lowered.verify().unverified == ("method 'forward': it draws random numbers",)
 
 
-@pytest.mark.parametrize("function", [lambda x: x[:0] + 1, lambda x: x * float("nan")])
+@pytest.mark.parametrize(
+    "function", [lambda x: x[:0] + 1, lambda x: x * float("nan"), lambda x: x * 1e-40]
+)
 def test_nothing_is_verified_where_nothing_could_differ(function):
     done = lower(function, X).verify()
-    assert (done.calls, done.unverified) == (0, ("method 'forward': it returns no finite value",))
+    why = "it returns no finite value larger than 1e-36"
+    assert (done.calls, done.unverified) == (0, (f"method 'forward': {why}",))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-33])
+def test_small_values_are_compared_by_their_own_size(scale, spoil):
+    def small():
+        model, inputs = nets.mlp()
+        with torch.no_grad():
+            for parameter in model[3].parameters():
+                parameter.mul_(scale)
+        return Lowerer(["cpu"]).lower(model, inputs)
+
+    assert small().verify().calls == 3
+    spoil("3.weight")
+    what = refused(small()).what
+    assert what.startswith("step 0: output 0 is off by ")
+    assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in what
+
+
+@pytest.mark.parametrize("plugins", [["cpu"], []])
+def test_what_is_left_where_values_cancel_may_be_their_rounding_errors(plugins):
+    def function(x):
+        same = x[:, :1].expand(x.shape)
+        return x.softmax(-1).sum(-1) - 1, same.mean(-1) - x[:, 0], x.sin() ** 2 + x.cos() ** 2 - 1
+
+    lowered = lower(function, torch.randn(8, 33) / 4, plugins=plugins)
+    assert lowered.verify().calls == 3
+
+
+def test_a_small_value_beside_large_ones_that_cancel_is_no_rounding_error():
+    def function(x):
+        wrong = 1.5 if torch.compiler.is_exporting() else 1.0
+        return x.softmax(-1).sum(-1) - 1, x * 1e-7 * wrong
+
+    what = refused(lower(function, torch.randn(8, 33))).what
+    assert what.startswith("step 0: output 1 is off by ")
 
 
 def test_attention_and_dropout_in_eval_mode_draw_none(monkeypatch):
@@ -438,12 +475,12 @@ def test_attention_and_dropout_in_eval_mode_draw_none(monkeypatch):
         attended = nn.functional.scaled_dot_product_attention(x, x, x)
         return nn.functional.dropout(attended, 0.5, training=False)
 
-    def call(*_):
-        pytest.fail("the model was called to see whether it draws")
-
-    lowered = lower(attend, torch.randn(1, 2, 3, 4))
-    monkeypatch.setattr(Reference, "call", call)
-    assert lowered.verify(steps=1).calls == 1
+    calls, call = [], Eager.call
+    monkeypatch.setattr(Eager, "call", lambda *given: calls.append(given) or call(*given))
+    done = lower(attend, torch.randn(1, 2, 3, 4)).verify(steps=1)
+    assert (done.calls, done.unverified) == (1, ())
+    # One call shows that nothing is drawn; the others are that step, and two edge values.
+    assert len(calls) == 4
 
 
 def test_a_program_without_example_inputs_cannot_be_compared():

@@ -31,15 +31,16 @@ BUDGETS = {
     # Issue 33: weights in the memory of a GPU, on which Python crashed.
     "quirks": (2_437, 2_300),
     "registry": (1_980, 1_900),
-    # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data.
-    "runtime": (2_514, 1_900),
+    # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
+    # small outputs, which are compared by their own size.
+    "runtime": (2_537, 1_900),
     "scaffold": (170, 200),
     "schema": (2_508, 2_300),
     "testing": (1_499, 1_500),
     "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_298, 24_000)
+HOST = (25_306, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
