@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from etdev.graph.layout import is_known_order
+from etdev.graph.layout import has_plain_order, is_known_order
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import ORDERED
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import EdgeOpOverload
 from etdev.upstream.trees import pytree
 
-aten = torch.ops.aten
 # torch.export calls a custom op that writes to its inputs through this one.
 _FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized_v2
 _QUANTISED = "quantized_decomposed."
@@ -50,11 +50,13 @@ def make_contiguous(module: GraphModule, specs: Sequence[TensorSpec]) -> GraphMo
     return module
 
 
-def _is_transposed(nonzero: Node) -> bool:
-    """Return True if coordinates have several dimensions, or a kernel sees their order."""
-    if nonzero.all_input_nodes[0].meta["val"].dim() > 1:
-        return True
-    return any(user.op != "output" and op_name(user) not in _ANY_ORDER for user in nonzero.users)
+def _is_transposed(node: Node) -> bool:
+    """Return True if somebody sees the order of coordinates or of a delegate's result."""
+    if op_name(node) != "aten.nonzero.default":
+        called = any(source.target is executorch_call_delegate for source in node.all_input_nodes)
+        return called and not has_plain_order(node.meta.get("val"))
+    several = node.all_input_nodes[0].meta["val"].dim() > 1
+    return several or any(n.op != "output" and op_name(n) not in _ANY_ORDER for n in node.users)
 
 
 def _is_written_otherwise(node: Node) -> bool:
@@ -112,10 +114,9 @@ UNKNOWN_ORDERS = Quirk(
     find=unknown_orders,
     fix=make_contiguous,
     in_loop=Refusal(
-        "ExecuTorch would transpose {found.name}, the result of nonzero{where}, or fail on it at "
-        "run time",
+        "ExecuTorch would transpose {found.name}{where}, or fail on it at run time",
         "lower with etdev.Lowerer, which returns it as it is",
-        find=Nodes((aten.nonzero.default,), _is_transposed),
+        find=Nodes(only=_is_transposed),
     ),
 )
 UNWRITTEN_ORDERS = Quirk(

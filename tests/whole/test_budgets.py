@@ -28,8 +28,9 @@ BUDGETS = {
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_545, 1_500),
-    # Issue 33: weights in the memory of a GPU, on which Python crashed.
-    "quirks": (2_437, 2_300),
+    # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
+    # delegate's result.
+    "quirks": (2_438, 2_300),
     "registry": (1_980, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size.
@@ -40,7 +41,7 @@ BUDGETS = {
     "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_306, 24_000)
+HOST = (25_307, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
