@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from unittest.mock import patch
 
 from attrs import define, evolve, field
 
 from etdev.errors import PluginError
-from etdev.hookspecs import hookimpl
+from etdev.hookspecs import API, hookimpl
 from etdev.schema.claims import Claim, KeepWhole, Refusal
 from etdev.schema.device import Device, Probe, for_method, per_method
 from etdev.schema.partition import Draft, Partition
@@ -59,6 +59,7 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
 class AdaptedPartitioner:
     """A plugin that asks an ExecuTorch Partitioner; `etdev.adapt` makes it."""
 
+    etdev_api: ClassVar[int] = API
     name: str
     partitioner: Any
     devices: Mapping[str, Device] = field(factory=dict)
@@ -103,8 +104,7 @@ class AdaptedPartitioner:
         named |= shown.foreign
         spec = getattr(self.partitioner, "delegation_spec", None)
         # Some claim has to carry the refusals, even where nothing is tagged.
-        empty = Claim(getattr(spec, "backend_id", self._title), ())
-        first, *others = tagging.claims or [empty]
+        first, *others = tagging.claims or [Claim(getattr(spec, "backend_id", self._title), ())]
         cure = "a Partitioner gives one with ExecuTorch's WhyNoPartition"
         silent = "untagged", f"{self._title} gives no reason; {cure}"
         refusals = [
