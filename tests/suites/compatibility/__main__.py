@@ -26,8 +26,10 @@ PLUGINS = {
 HEAD = """\
 # Which versions were tried
 
-The conformance kit (`etdev.testing`) on each plugin, and on a partitioner of ExecuTorch that `etdev.adapt` made one. A check is skipped where this machine
-has no GPU, or the plugin has none of what it is about; the JSON of each run, in `tests/suites/compatibility/results`, says which and why. Made by `python -m suites.compatibility table` in `tests/`, of the results beside it.
+The conformance kit (`etdev.testing`) on each plugin, and on a partitioner of ExecuTorch that
+`etdev.adapt` made one. A check is skipped where this machine has no GPU, or the plugin has none of
+what it is about; the JSON of each run, in `tests/suites/compatibility/results`, says why.
+`PYTHONPATH=tests python -m suites.compatibility table` makes this page of them.
 """
 
 
