@@ -110,6 +110,8 @@ $(VENV)/test: $(VENV)/demo
 	@touch $@
 
 # As above, with another version of one distribution; with another torch goes another triton.
+# Left out are the plugins that need a newer ExecuTorch.
+$(VENV)-executorch-1.4.1/made: NEWER := plugins/etdev-llm/
 .PRECIOUS: $(VENV)-%/made
 $(VENV)-%/made: $(MANIFESTS)
 	$(PYTHON) -m venv $(@D)
@@ -119,7 +121,7 @@ $(VENV)-%/made: $(MANIFESTS)
 	@echo "installing into $(@D) ..."
 	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt torch
 	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt \
-		--editable '.[demo,test]' $(addprefix --editable ./,$(PLUGINS))
+		--editable '.[demo,test]' $(addprefix --editable ./,$(filter-out $(NEWER),$(PLUGINS)))
 	$(call torch-tensorrt,$(@D))
 	@touch $@
 
