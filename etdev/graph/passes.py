@@ -20,6 +20,8 @@ from unittest.mock import patch
 
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.pass_base import ExportPass, NodeMetadata, ProxyValue
+from executorch.exir.passes.memory_format_ops_pass import MemoryFormatOpsPass
+from executorch.exir.passes.replace_aten_with_edge_pass import OpReplacePass
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Interpreter, Node, Proxy
@@ -101,7 +103,11 @@ def generate(
     """Convert a decomposed ATen program, which may be changed, with some ops kept whole."""
     # A dozen passes make a graph each, and only the last graph is made a program.
     program.graph.set_codegen(Interpreted())
-    return to_edge_program(config, program, ops, only_if_needed)
+    return to_edge_program(config, program, ops, only_if_needed, EdgeOpsPass)
+
+
+class EdgeOpsPass(OpReplacePass, MemoryFormatOpsPass):  # type: ignore[misc]
+    """ExecuTorch's passes to edge ops in one trace: the first hands each op on to the second."""
 
 
 def only_if_needed(step: Pass) -> Pass:

@@ -47,17 +47,14 @@ def quick_decompositions() -> Iterator[None]:
     override: Any = exported_program._override_composite_implicit_decomp
     # Ops that are registered later, as those of a custom library, are listed too.
     known = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    listed = partial(_listed, known=hash(tuple(known)))
+
+    def overridden(table: Table) -> Any:
+        return override({op: call for op, call in table.items() if not _is_own(call)})
+
     with (
-        patch.object(
-            utils,
-            "_collect_all_valid_cia_ops_for_namespace",
-            partial(_listed, known=hash(tuple(known))),
-        ),
-        patch.object(
-            exported_program,
-            "_override_composite_implicit_decomp",
-            lambda table: override({op: call for op, call in table.items() if not _is_own(call)}),
-        ),
+        patch.object(utils, "_collect_all_valid_cia_ops_for_namespace", listed),
+        patch.object(exported_program, "_override_composite_implicit_decomp", overridden),
     ):
         yield
 

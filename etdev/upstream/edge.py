@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -28,11 +29,12 @@ def to_edge_program(
     program: ExportedProgram,
     ops: Sequence[OpOverload],
     wrap: Callable[[Pass], Pass],
+    last: Callable[[], Pass],
 ) -> ExportedProgram:
     """Convert a decomposed program to the edge dialect as ExecuTorch does, with some ops kept.
 
     `wrap` is given each of ExecuTorch's passes over ATen ops, and returns the pass that runs in
-    its place.
+    its place. `last` makes the pass that stands for both of its passes to edge ops.
     """
     passes = _program._get_aten_to_edge_passes
 
@@ -40,9 +42,11 @@ def to_edge_program(
         before, after = passes(config)
         return [wrap(step) for step in before], after
 
-    with turn(), patch.object(_program, "_get_aten_to_edge_passes", wrapped):
-        edge: ExportedProgram = _program._generate_edge_program(config, program, preserve_ops=ops)
-        return edge
+    unchanged = partial(PassResult, modified=False)
+    both: Any = {"OpReplacePass": last, "MemoryFormatOpsPass": lambda: unchanged}
+    parts = {} if config._skip_dim_order else both
+    with turn(), patch.multiple(_program, _get_aten_to_edge_passes=wrapped, **parts):
+        return _program._generate_edge_program(config, program, preserve_ops=ops)  # type: ignore[no-any-return]
 
 
 def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
