@@ -103,7 +103,7 @@ def _twin(op: object) -> OpOverload | None:
 
 
 def _computes_anew(node: Node) -> bool:
-    """Return True if a node's result shares no memory with its inputs for certain."""
+    """Return True if a node's result certainly shares no memory with its inputs."""
     op = node.target
     return isinstance(op, OpOverload) and is_functional(op) and not may_hand_on(node)
 

@@ -123,14 +123,14 @@ def only_if_needed(step: Pass) -> Pass:
 
 
 def changes_nothing(step: Any, module: GraphModule) -> bool:
-    """Return True if it is certain that a pass hands on every op of a graph as it is."""
+    """Return True if a pass certainly keeps every op of a graph as it is."""
     if not _only_looks_at_ops(type(step)) or len(graph_modules(module)) > 1:
         return False
     given: list[Any] = []
     result: ProxyValue | None = None
 
     def traced(_: ExportPass, op: Any, args: Any, kwargs: Any, meta: object) -> ProxyValue | None:
-        """Stand for the trace of an op that a pass hands on."""
+        """Check that a pass keeps an op, in place of tracing it."""
         handed = _parts(op, args, kwargs)
         if len(handed) != len(given) or not all(map(operator.is_, handed, given)):
             raise ValueError("the pass changes the op")

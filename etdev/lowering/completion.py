@@ -73,7 +73,7 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
 
 
 def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
-    """Trace a program anew, so that its nodes name the symbols that depend on data.
+    """Trace a program again, so that its nodes name the symbols that depend on data.
 
     Passes of ExecuTorch made such symbols, and torch looks for them in the next trace.
     """

@@ -166,11 +166,11 @@ def _digest(data: bytes) -> str:
 def _refuse(path: Path, problems: Mapping[str, str]) -> None:
     if not problems:
         return
-    cure = "restore that, or lock it anew without --locked"
+    cure = "restore that, or lock it again without --locked"
     if all(name.endswith(".payload") for name in problems):
         cure = (
             "not every compiler writes the same bytes in another process: lower with the cache "
-            "that the locked .pte was made with, or lock it anew without --locked"
+            "that the locked .pte was made with, or lock it again without --locked"
         )
     named = listed([*problems.values()], _SHOWN)
     raise LockError(str(path), f"does not match this lowering: {named}", cure)

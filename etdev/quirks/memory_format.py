@@ -22,7 +22,7 @@ from etdev.graph.signature import unwritten_constants
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import base_name
 
-# Ops that return a view for certain, and no copy.
+# Ops that always return a view.
 _VIEWS = {
     *("alias", "detach", "diagonal", "expand", "getitem", "permute", "select", "slice", "split"),
     *("squeeze", "t", "transpose", "unbind", "unsqueeze", "view"),

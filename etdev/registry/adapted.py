@@ -119,8 +119,8 @@ class AdaptedPartitioner:
         """Return the constants that it tagged and that its delegate can hold."""
         from etdev.graph import folded_integers
 
-        # A compiler may fold a constant of one element, and a counter would then begin anew at each
-        # call.
+        # A compiler may fold a constant of one element, and a counter would then start again at
+        # each call.
         tagged = self._tagging[partition.method].constants - folded_integers(program)
         return [
             constant

@@ -1,7 +1,7 @@
 """One typed function per hook, which asks the plugin and checks its answer.
 
-A fault raises PluginError or ClaimError with the plugin's name. torch is imported where a program
-is at hand, since `etdev plugins` asks for probes through this file.
+A fault raises PluginError or ClaimError with the plugin's name. Only functions that are given a
+program import torch, since `etdev plugins` asks for probes through this file.
 """
 
 from __future__ import annotations

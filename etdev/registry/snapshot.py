@@ -117,7 +117,7 @@ def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
 def _interface(program: ExportedProgram, side: str) -> list[Any]:
     """Return dtype and sizes of the values that a method takes or returns, if they are known.
 
-    Symbols have other names in a program that was exported anew.
+    Symbols have other names in a program that was exported again.
     """
     known = {node.name: node.meta.get("val") for node in program.graph.nodes}
     values = [known.get(str(name)) for name in getattr(program.graph_signature, side)]

@@ -11,7 +11,7 @@ class Bypass:
     """A plugin's answer for a partition that must not be cached.
 
     Args:
-        why: The reason, for people: `kernels are tuned anew at each compile`.
+        why: The reason, for people: `kernels are tuned again at each compile`.
     """
 
     why: str = field(validator=and_(instance_of(str), min_len(1)))

@@ -106,7 +106,7 @@ class Plan(Displayed):
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         data = CONVERTER.unstructure(self)
-        # Most plans have none, and the version of the document stays what it is.
+        # Most plans have none, and documents without these keys keep their version.
         for key in ("state", "stored_again"):
             if not data[key]:
                 del data[key]

@@ -29,13 +29,13 @@ def test_other_bytes_of_the_same_partitions_are_laid_at_the_compilers_door() -> 
         "etdev.lock: does not match this lowering: "
         "program.forward.openvino_0.payload is b, locked a; "
         "not every compiler writes the same bytes in another process: lower with the cache that "
-        "the locked .pte was made with, or lock it anew without --locked"
+        "the locked .pte was made with, or lock it again without --locked"
     )
 
 
 @pytest.mark.parametrize("other", [lock("b", "other"), lock("b", torch="2.14.0")])
 def test_bytes_of_something_else_are_not(other: Lock) -> None:
-    with pytest.raises(LockError, match="; restore that, or lock it anew"):
+    with pytest.raises(LockError, match="; restore that, or lock it again"):
         lock("a").check(other, Path("etdev.lock"))
 
 

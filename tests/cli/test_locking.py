@@ -85,7 +85,7 @@ def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
     message = refused()
     assert message.startswith("etdev.lock: does not match this lowering: ")
     assert problem.removeprefix("setup.") in message
-    assert message.endswith("; restore that, or lock it anew without --locked")
+    assert message.endswith("; restore that, or lock it again without --locked")
 
 
 def test_another_option_of_the_command_is_refused(desk):

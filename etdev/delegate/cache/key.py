@@ -112,7 +112,7 @@ def _code(call: Call, answered: Sequence[dict[str, str] | None]) -> object:
 
 
 def _compilers(backend: type[BackendDetails]) -> list[Callable[..., Any]]:
-    """Return the functions of a backend that compile, and those of the backend it goes on to."""
+    """Return the functions that compile, of a backend and of the one that it `equals`."""
     equals = getattr(backend, "equals", None)
     others = [other for other in BackendDetails.__subclasses__() if other.__name__ == equals]
     return [
