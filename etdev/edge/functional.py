@@ -76,7 +76,11 @@ def _replace(node: Node, position: dict[Node, int]) -> bool:
         return False
     written = node.args[0]
     earlier = [user for user in written.users if position[user] < position[node]]
-    if not all(map(_computes_anew, (written, *earlier))) or not _gives_alike(node, twin):
+    if not all(map(_computes_anew, (written, *earlier))):
+        return False
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda source: source.meta["val"])
+    # The twin may return another dtype, other sizes or strides than the tensor that is written.
+    if not looks_like(twin(*args, **kwargs), node.meta["val"]):
         return False
     node.target = twin
     for user in list(written.users):
@@ -106,9 +110,3 @@ def _computes_anew(node: Node) -> bool:
     """Return True if a node's result certainly shares no memory with its inputs."""
     op = node.target
     return isinstance(op, OpOverload) and is_functional(op) and not may_hand_on(node)
-
-
-def _gives_alike(node: Node, twin: OpOverload) -> bool:
-    """Return True if an op returns the dtype, sizes and strides of the tensor that is written."""
-    args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda source: source.meta["val"])
-    return looks_like(twin(*args, **kwargs), node.meta["val"])

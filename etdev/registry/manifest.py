@@ -74,7 +74,6 @@ def manifest_in(target: str) -> Manifest | None:
         spec = find_spec(re.split("[:.]", target)[0])
     except (ImportError, ValueError):
         return None
-    # Only packages have folders.
     for folder in (spec.submodule_search_locations if spec else None) or ():
         file = Path(folder, FILE_NAME)
         if file.is_file():

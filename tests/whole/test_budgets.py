@@ -36,12 +36,12 @@ BUDGETS = {
     # small outputs, which are compared by their own size.
     "runtime": (2_537, 1_900),
     "scaffold": (170, 200),
-    "schema": (2_508, 2_300),
+    "schema": (2_504, 2_300),
     "testing": (1_499, 1_500),
     "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_344, 24_000)
+HOST = (25_307, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

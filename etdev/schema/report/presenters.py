@@ -58,10 +58,10 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
         (str(pin), str(count), str(lost[pin] or "-"))
         for pin, count in Counter(entry.pin for entry in pinned).items()
     ]
-    copies = [
-        (copy.tensor.name, str(copy.source), str(copy.target), _bytes(copy.tensor))
-        for copy in method.copies
-    ]
+    copies = []
+    for copy in method.copies:
+        most = ("up to " if copy.tensor.dynamic else "") + size(copy.tensor.size_bytes)
+        copies.append((copy.tensor.name, str(copy.source), str(copy.target), most))
     yield from _filled(
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
         Sheet(("copy", "from", "to", "size"), copies),
@@ -151,10 +151,6 @@ def _crossing(tensors: Iterable[Tensor]) -> str:
     sizes = [tensor.size_bytes for tensor in tensors]
     total = None if None in sizes else sum(value or 0 for value in sizes)
     return f"{len(sizes)} ({size(total)})" if sizes else "0"
-
-
-def _bytes(tensor: Tensor) -> str:
-    return ("up to " if tensor.dynamic else "") + size(tensor.size_bytes)
 
 
 def _node(method: MethodPlan, entry: Entry) -> Iterator[Sheet]:
