@@ -21,8 +21,8 @@ _listed_by_torch: Any = utils._collect_all_valid_cia_ops_for_namespace
 
 def executorch_table() -> Table:
     """Return the decompositions that ExecuTorch applies."""
-    with quick_decompositions():
-        return dict(_default_decomposition_table().items())
+    with quick_decompositions() as kept:
+        return dict(kept(_default_decomposition_table).items())
 
 
 def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
@@ -38,16 +38,16 @@ def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
 
 
 @contextmanager
-def quick_decompositions() -> Iterator[None]:
+def quick_decompositions() -> Iterator[Callable[..., Any]]:
     """Spare each decomposition meanwhile what torch does for all of its ops.
 
     torch lists all composite ops, and registers some twenty kernels for each of them, even where
     the kernel does what the op does anyway. That is two thirds of the time of a small model.
     """
     override: Any = exported_program._override_composite_implicit_decomp
-    # Ops that are registered later, as those of a custom library, are listed too.
-    known = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
-    listed = partial(_listed, known=hash(tuple(known)))
+    ops = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    kept = partial(_while_known, hash(tuple(ops)))
+    listed = partial(kept, _listed_by_torch)
 
     def overridden(table: Table) -> Any:
         return override({op: call for op, call in table.items() if not _is_own(call)})
@@ -56,13 +56,13 @@ def quick_decompositions() -> Iterator[None]:
         patch.object(utils, "_collect_all_valid_cia_ops_for_namespace", listed),
         patch.object(exported_program, "_override_composite_implicit_decomp", overridden),
     ):
-        yield
+        yield kept
 
 
 @lru_cache(maxsize=128)
-def _listed(namespace: Any, known: int) -> set[OpOverload]:
-    """Return the composite ops of a namespace, while no further ones are registered."""
-    return _listed_by_torch(namespace)  # type: ignore[no-any-return]
+def _while_known(known: int, function: Callable[..., Any], *given: Any) -> Any:
+    """Return what torch lists of its ops, until some are registered, as by a custom library."""
+    return function(*given)
 
 
 def _is_own(decomposition: Callable[..., Any]) -> bool:

@@ -1,6 +1,7 @@
 """`etdev lower --lock` and `--locked`: the same .pte again, or nothing and what differs."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,24 @@ from shell import MLP, TESTS, error_of, invoke, succeeds
 NET = f"{TESTS / 'models/nets.py'}"
 
 
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """A folder with a locked .pte of the MLP, and the cache."""
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "registry.toml").write_text("[plugins.cpu]\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("ETDEV_CACHE", str(folder / "cache"))
+        succeeds("lower", MLP, "-o", "mlp.pte", "--lock", "etdev.lock")
+    return folder
+
+
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
-    """A folder with a locked .pte of the MLP."""
+def desk(locked, tmp_path, monkeypatch):
+    """A copy of that folder for each test."""
+    shutil.copytree(locked, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "registry.toml").write_text("[plugins.cpu]\n")
     monkeypatch.setenv("ETDEV_CACHE", str(tmp_path / "cache"))
-    succeeds("lower", MLP, "-o", "mlp.pte", "--lock", "etdev.lock")
     return tmp_path
 
 

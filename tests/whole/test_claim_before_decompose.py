@@ -116,6 +116,10 @@ FEW_VARIANTS = [
 ]
 
 
+# Of those that are lowered and run at several lengths.
+LENGTHS = ("grouped and causal", "float mask")
+
+
 def variant(name, length=6):
     """An attention module and its inputs."""
     module, key_heads, mask = VARIANTS[name]
@@ -292,7 +296,9 @@ def test_ops_that_write_in_place_are_asked_about_in_their_functional_form():
 # What nobody takes in the end
 
 
-@pytest.mark.parametrize("name", FEW_VARIANTS)
+@pytest.mark.parametrize(
+    "name", [n if n in LENGTHS else pytest.param(n, marks=pytest.mark.suite) for n in VARIANTS]
+)
 def test_attention_kept_whole_that_nobody_takes_runs_at_every_length(name):
     torch.manual_seed(0)
     lowered = Lowerer([Takes("keeper", ("none",), whole=WHOLE), "cpu"]).lower(dynamic_variant(name))

@@ -109,7 +109,7 @@ def read_all(path):
     read_ledger(path)
 
 
-@budget(150)
+@budget(60)
 @given(data=st.data())
 def test_a_damaged_pte_is_refused_or_read(good, scratch, data):
     front, rest = head(good / "net.pte")
@@ -149,7 +149,7 @@ def test_damaged_weights_of_a_pte_are_refused_or_read(good, scratch, data):
     taken(lambda: read_all(path))
 
 
-@budget(150)
+@budget(60)
 @given(data=st.data())
 def test_a_damaged_ptd_is_refused_or_read(good, scratch, data):
     path = scratch / "hostile.ptd"
@@ -157,7 +157,7 @@ def test_a_damaged_ptd_is_refused_or_read(good, scratch, data):
     taken(lambda: keys_of(path))
 
 
-@budget(150)
+@budget(30)
 @given(data=st.data())
 def test_an_altered_plan_is_refused_or_told(good, scratch, data):
     path = scratch / "hostile.json"
@@ -203,14 +203,14 @@ def test_an_altered_lock_is_refused_or_compared(scratch, data):
     taken(lambda: Lock.read(path).check_setup(lock["setup"], path))
 
 
-@budget(150)
+@budget(60)
 @given(data=st.data())
 def test_a_damaged_registry_is_refused_or_read(scratch, data):
     text = data.draw(damaged(REGISTRY.encode())).decode("utf-8", "replace")
     taken(lambda: parse(text, Path("registry.toml")))
 
 
-@budget(100)
+@budget(60)
 @given(data=st.data())
 def test_an_odd_registry_is_refused_or_read(data):
     lines = REGISTRY.splitlines()
@@ -221,7 +221,7 @@ def test_an_odd_registry_is_refused_or_read(data):
     taken(lambda: parse(text, Path("registry.toml")))
 
 
-@budget(100)
+@budget(60)
 @given(data=st.data())
 def test_an_odd_pin_is_refused_or_read(data):
     text = data.draw(
@@ -248,7 +248,7 @@ def test_a_damaged_cache_entry_is_refused(good, data):
     taken(lambda: unpacked(entries.Entry.from_bytes(content, "entry"), 1, "entry", Digests()))
 
 
-@budget(150)
+@budget(60)
 @given(data=st.data())
 def test_a_made_up_cache_entry_with_a_right_checksum_is_refused_or_read(good, data):
     file = next(

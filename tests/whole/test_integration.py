@@ -44,7 +44,13 @@ def tools(block):
     return sorted({name.partition(".")[0] for name in names} - OWN)
 
 
-@pytest.mark.parametrize("title", SECTIONS)
+# Models of other packages take longest; they run with `make suites`.
+LONG = ("torchao", "transformers")
+
+
+@pytest.mark.parametrize(
+    "title", [pytest.param(t, marks=[pytest.mark.suite] * (t in LONG)) for t in SECTIONS]
+)
 def test_a_recipe_runs(title, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

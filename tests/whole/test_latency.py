@@ -5,7 +5,9 @@ from benchmarks import latency
 from models import decoders, nets
 
 
-@pytest.mark.parametrize("model", [nets.mlp, decoders.cached_decoder])
+@pytest.mark.parametrize(
+    "model", [nets.mlp, pytest.param(decoders.cached_decoder, marks=pytest.mark.suite)]
+)
 def test_both_sides_are_called_as_often_and_compute_what_eager_does(model, monkeypatch):
     monkeypatch.setattr(latency, "LEAST_S", 0)
     monkeypatch.setattr(latency, "MODELS", {"model": model})

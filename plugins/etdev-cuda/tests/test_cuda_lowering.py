@@ -79,10 +79,12 @@ def test_a_pte_without_its_ptd_is_reported(tmp_path):
     (data,) = tmp_path.glob("*.ptd")
     data.unlink()
     (problem,) = problems(path)
-    assert problem == f"its constants are in a .ptd file, and there is none in {tmp_path}"
+    assert problem == f"it keeps constants in a .ptd that is not in {tmp_path}"
     Lowerer(["cuda"]).lower(Scaled(2.0, "other"), X).save(tmp_path / "two.pte")
     (problem,) = problems(path)
-    assert problem.startswith("1 of its constants are not in two.aoti_cuda_blob.ptd; ")
+    assert problem.startswith(
+        "it keeps 1 constants outside that are not in two.aoti_cuda_blob.ptd; "
+    )
 
 
 def test_methods_store_the_weights_they_share_once(tmp_path):

@@ -90,7 +90,9 @@ def theirs(module, inputs, min_block_size=5, left=()):
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("model", ["conv_net", "mlp", "bert"])
+@pytest.mark.parametrize(
+    "model", ["conv_net", "mlp", pytest.param("bert", marks=pytest.mark.suite)]
+)
 def test_a_model_that_torch_tensorrt_makes_one_engine_of_is_one_partition(model):
     module, inputs = nets.bert(layers=1) if model == "bert" else getattr(nets, model)()
     engines, outside = theirs(module, inputs)
@@ -102,7 +104,15 @@ def test_a_model_that_torch_tensorrt_makes_one_engine_of_is_one_partition(model)
         assert ops(plan) == engines
 
 
-@pytest.mark.parametrize("min_block_size", [1, pytest.param(3, marks=pytest.mark.versions), 4, 5])
+@pytest.mark.parametrize(
+    "min_block_size",
+    [
+        1,
+        pytest.param(3, marks=[pytest.mark.versions, pytest.mark.suite]),
+        pytest.param(4, marks=pytest.mark.suite),
+        5,
+    ],
+)
 def test_an_op_that_torch_tensorrt_does_not_convert_splits_a_model_as_it_would(min_block_size):
     engines, outside = theirs(Mixed(), (X,), min_block_size)
     plan = planned(Mixed(), X, min_block_size=min_block_size)
