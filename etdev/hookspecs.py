@@ -11,10 +11,8 @@ with `(1, 2)` which ones; with none that is run here it is left out with a warni
 was asked for.
 
 What a hook gets is the host's: look, don't change, and leave the settings of the process as they
-are. What a hook returns is checked, and a fault raises PluginError with the plugin's name. What a
-plugin remembers between hooks is what it said last for that method: the plan keeps the last
-`claim_nodes`. Import torch inside a hook, not at the top of a plugin's module, since
-`etdev plugins` imports every plugin and must stay quick.
+are. What a hook returns is checked, and a fault raises PluginError with the plugin's name. Import
+torch inside a hook, not at the top of a plugin's module: `etdev plugins` imports every plugin.
 """
 
 from __future__ import annotations
@@ -279,12 +277,30 @@ def prepare(program: ExportedProgram, method: str) -> ExportedProgram | None:
         method: Name of the method.
 
     Returns:
-        A program that computes the same from the same inputs, or None to leave it as it is.
+        A program that computes the same from the same inputs, or None to leave it as it is. A
+        plugin with `approximates = True`, such as a quantiser, may return one that computes nearly
+        the same, which the .pte is then verified against.
 
     Example:
         @hookimpl
         def prepare(program):
             return program.run_decompositions({})
+    """
+
+
+@hookspec
+def quantizers() -> Mapping[str, Callable[[], Any]] | None:
+    """Name the quantisers of PT2E whose programs the backend computes in few bits.
+
+    Called by the plugin `precision` of etdev-tune, for recipes of the precision of each layer.
+
+    Returns:
+        Functions that make a torchao Quantizer for all that the backend supports, by name.
+
+    Example:
+        @hookimpl
+        def quantizers():
+            return {"int8": MyQuantizer}
     """
 
 

@@ -1,18 +1,7 @@
-"""The loop: from a model to a plan, and from the plan to a .pte.
+"""The loop, which README.md draws: from a model to a plan, and from the plan to a .pte.
 
-    stage    folder          what it does
-    export   etdev/edge      a model becomes an ATen program per method
-    edge     etdev/edge      ATen becomes edge dialect, once for all plugins, wanted ops whole
-    plan     etdev/planner   plugins claim nodes and constants and resolve devices: Plan, Ledger
-    compile  etdev/delegate  partitions are split out, compiled, and called by the method again
-    emit     etdev/pte       ExecuTorch's passes and emitter, with every device copy made once
-    write    etdev/pte       the .pte, whole or not at all
-    audit    etdev/pte       the .pte, read back, equals the plan
-    verify   etdev/runtime   on request: the .pte, run, computes what eager PyTorch computes
-
-The first three are in decider.py, compile is in compilation.py, the others are in lowered.py.
-Plugins are asked through etdev/registry, programs taken apart and put together by etdev/graph; the
-values they hand on are in etdev/schema.
+A model is exported, converted and planned by lowering/decider.py, its partitions are compiled by
+lowering/compilation.py, and lowering/lowered.py emits, writes, audits and verifies the .pte.
 """
 
 from __future__ import annotations
@@ -79,8 +68,7 @@ class Lowerer:
             partition which can be sent to another process. The .pte is the same.
         jobs: How many processes compile at most, this one among them. The .pte is the same.
         on_failure: `error`, or `fallback` to offer a partition that can't be compiled to the next
-            plugins, and to leave out a plugin that can't compile here; None takes it from the
-            registry.
+            plugins, and to leave out plugins that can't compile here; None takes the registry's.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
             has one, also with a `Step` of a partition; and from another thread with `waiting for
             PLUGIN: HOOK` and the seconds so far, when a plugin takes long.

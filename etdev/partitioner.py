@@ -195,18 +195,15 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         """
         fallback = set(plan.fallback)
         for node in program.graph.nodes:
-            if node.name not in fallback or op_name(node) not in self._kept:
-                continue
-            if not has_kernel(node):
+            whole = node.name in fallback and op_name(node) in self._kept
+            if whole and not has_kernel(node):
                 what = f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it"
                 cure = "lower with etdev.Lowerer, which decomposes it"
                 raise PluginError("partitioner", what, cure)
 
     def _warn(self, plan: MethodPlan) -> None:
         """Warn of kernels that are wrong for some values, or refuse them under `strict`."""
-        for entry in plan.ledger:
-            if not (entry.falls_back and entry.caveat):
-                continue
+        for entry in (e for e in plan.ledger if e.falls_back and e.caveat):
             place = f" at {entry.line}" if entry.line else ""
             what = f"{entry.op} ({entry.node}){place}: {entry.caveat}"
             error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
@@ -227,8 +224,7 @@ def _given(program: ExportedProgram, plan: MethodPlan) -> set[str]:
 
     ExecuTorch can't copy a constant for each partition that reads it in a list.
     """
-    nodes = {node.name: node for node in program.graph.nodes}
-    given = set()
+    nodes, given = {node.name: node for node in program.graph.nodes}, set()
     for partition in plan.partitions:
         for constant in partition.constants:
             node = nodes[constant.name]

@@ -93,8 +93,9 @@ class Conversion:
     expander: PluginExpander
     # Remove redundant work from the converted programs.
     simplify: bool = True
-    # Let plugins rewrite programs first.
+    # Let plugins rewrite programs first, or approximate them.
     prepare: bool = True
+    approximated: dict[str, ExportedProgram] = field(factory=dict)
     _kept: dict[OpOverload, None] = field(factory=dict)
     _inside: dict[OpOverload, None] = field(factory=dict)
 
@@ -148,8 +149,8 @@ class Conversion:
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, {*ops, *expander.kept})
         names = {edge_name(op) for op in ops}
-        nodes = [n for n in edge.graph.nodes if op_name(n) in names and not wishers(n)]
-        return expander.expand(edge, [node.name for node in nodes]).program
+        nodes = [n.name for n in edge.graph.nodes if op_name(n) in names and not wishers(n)]
+        return expander.expand(edge, nodes).program
 
     def _decompose_branches(
         self, module: GraphModule, program: ExportedProgram, ops: Collection[Any]
@@ -176,6 +177,8 @@ class Conversion:
             rewritten = answers.prepare(plugin, prepared, method)
             if rewritten is not prepared:
                 prepared = apply(Stage.SOURCE, rewritten, method)
+                approximates = getattr(plugin.implementation, "approximates", False)
+                self.approximated |= {method: prepared} if approximates else {}
         return apply(Stage.FUNCTIONAL, functional(prepared, method, apply), method)  # type: ignore[no-any-return]
 
 

@@ -48,6 +48,8 @@ def decide(
     # torch can't trace some programs while gradients are on, such as a scan of integers.
     with stages.stage("edge"), torch.no_grad(), guarded("edge conversion"):
         edge = conversion.to_edge(quirks.apply(Stage.METHODS, sources, ""))
+    for name, program in conversion.approximated.items():
+        references |= references_of({name: Method(name, program)}, {name: program}, state)
     with stages.stage("plan"):
         whole = {name: take_marks(program) for name, program in edge.items()}
         plan, programs = composition.plan(edge, whole, expander, state=state)

@@ -59,6 +59,7 @@ CHAPTERS = (
             "etdev.hookspecs:payload_data",
             "etdev.hookspecs:runner_for",
             "etdev.hookspecs:rounds_to",
+            "etdev.hookspecs:quantizers",
         ),
     ),
     Chapter(

@@ -79,3 +79,25 @@ class Attention(nn.Module):
             query + 1, key, key * 2, attn_mask=mask, **self.options
         )
         return mixed * 2
+
+
+class Mixed(nn.Module):
+    """A convolution and two linear layers with weights of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.block = nn.Sequential(nn.Linear(64, 64), nn.ReLU())
+        self.head = nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.conv(x))).mean(1).flatten(1)
+        return self.head(self.block(y))
+
+    @classmethod
+    def seeded(cls) -> Mixed:
+        """Return one with the same weights each time."""
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return cls().eval()

@@ -19,10 +19,11 @@ BUDGETS = {
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     "cli": (2_224, 1_900),
     "delegate": (2_915, 2_900),
-    "edge": (1_443, 1_400),
+    # Issue 36: programs that plugins approximate, here and in lowering.
+    "edge": (1_444, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
-    "lowering": (1_022, 900),
+    "lowering": (1_024, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_474, 1_400),
     "portable": (3_200, 3_200),
@@ -41,14 +42,15 @@ BUDGETS = {
     "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_307, 24_000)
+HOST = (25_312, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
     "etdev-cpp": (1_394, 1_000),
     # Issue 33: `etdev tune --runner`.
-    "etdev-tune": (3_299, 3_200),
+    # Issue 36: recipes of precision.
+    "etdev-tune": (4_080, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all.

@@ -14,6 +14,7 @@ import torch
 from click.testing import CliRunner
 from etdev_cpp.cli import APP
 from etdev_cpp.size import SIZE
+from etdev_tune.precision.schemes import plugin_schemes
 from etdev_tune.report import TUNING
 from examples import documents, reference
 from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
@@ -182,6 +183,10 @@ class Recorder:
         self.called.append("prepare")
 
     @hookimpl
+    def quantizers(self):
+        self.called.append("quantizers")
+
+    @hookimpl
     def keep_whole(self):
         self.called.append("keep_whole")
         return KeepWhole([torch.ops.aten.linear.default], decomposes=[HARDSWISH])
@@ -257,6 +262,7 @@ def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path
     path = lowered.save(tmp_path / "net.pte")
     check(path, plugins=lowerer.plugins)
     lowered.verify(path=path)
+    plugin_schemes(lowerer.plugins)
     assert list(dict.fromkeys(recorder.called)) == told
     # This program has one method, one partition and one delegate.
     once = [name.strip("`") for _, name, called, _ in rows if called.startswith("once")]

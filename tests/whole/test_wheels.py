@@ -144,7 +144,11 @@ def test_installed_wheels_are_what_is_imported(installed, outside):
 
 def test_installed_wheels_offer_their_plugins(installed, outside):
     listed = json.loads(installed.run(["etdev", "plugins", "--json"], outside))["plugins"]
-    assert {entry["name"] for entry in listed if entry["hooks"]} == {*PLUGINS, "portable"}
+    assert {entry["name"] for entry in listed if entry["hooks"]} == {
+        *PLUGINS,
+        "portable",
+        "precision",
+    }
 
 
 def test_installed_wheels_have_the_guide(installed, outside):

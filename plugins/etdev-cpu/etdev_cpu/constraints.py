@@ -95,6 +95,8 @@ def _of_types(node: Node, op: str) -> Iterator[Reason]:
     for dtype in sorted(dtypes(node.all_input_nodes) - given, key=str):
         name = str(dtype).removeprefix("torch.")
         yield "dtype", f"would read the {name} input of {op} as another type"
+    if torch.bfloat16 in given and (op == CONVOLUTION or op not in LAYERS):
+        yield "dtype", f"has no {op} in bfloat16"
     if not all(dtype.is_floating_point for dtype in given):
         yield "dtype", f"computes {op} in floating point"
     if any(value.dim() > _RANK for value in values([node, *node.all_input_nodes])):

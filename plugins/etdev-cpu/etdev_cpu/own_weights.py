@@ -23,11 +23,7 @@ _WEIGHT, _BIAS, _MEAN = 1, 2, 3
 def give_own_weights(program: ExportedProgram) -> ExportedProgram:
     """Give each layer but the first of a weight a copy of it, and batch norms what they lack.
 
-    Args:
-        program: Its graph, its signature and the dicts of its constants are changed, and no tensor.
-
-    Returns:
-        The same program.
+    Return the program, whose graph, signature and dicts of constants are changed, and no tensor.
     """
     seen: set[Node] = set()
     for node in list(program.graph.nodes):

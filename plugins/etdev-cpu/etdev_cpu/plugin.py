@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import field, frozen, validators
 
@@ -59,6 +59,14 @@ class CpuPlugin:
         from etdev_cpu.quirks import QUIRKS
 
         return QUIRKS
+
+    @hookimpl
+    def quantizers(self) -> Mapping[str, Callable[[], Any]]:
+        """Return XNNPACK's quantiser, with a scale for each output channel of a weight."""
+        from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+
+        config = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
+        return {"int8": lambda: xnnpack.XNNPACKQuantizer().set_global(config)}
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:

@@ -25,14 +25,7 @@ _VIEWS = ("view_copy", "unsqueeze_copy", "squeeze_copy")
 
 
 def hide_sources(graph: Graph) -> dict[str, dict[str, object]]:
-    """Have products that are not the linear layer which their meta names come from nowhere.
-
-    Args:
-        graph: The meta of such nodes is changed.
-
-    Returns:
-        What their meta says now, by node name.
-    """
+    """Hide the source of products that aren't the layer which it names; return their new meta."""
     hidden: dict[str, dict[str, object]] = {n.name: {CALLS: NO_CALL} for n in _misleading(graph)}
     for node in graph.nodes:
         node.meta.update(hidden.get(node.name, {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import Attribute, field, frozen, validators
@@ -15,6 +15,7 @@ from etdev_openvino.payload import BACKEND_ID, COMPILER, COMPILER_IN_FLOAT32, de
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torchao.quantization.pt2e.quantizer import Quantizer
 
     from etdev_openvino.support import Support
 
@@ -76,6 +77,11 @@ class OpenVinoPlugin:
         return machine.probe()
 
     @hookimpl
+    def quantizers(self) -> Mapping[str, Callable[[], Quantizer]]:
+        """Return NNCF's quantiser, whose programs OpenVINO computes in 8 bits."""
+        return {"int8": _int8}
+
+    @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """Return ops that OpenVINO has as one and ExecuTorch would decompose."""
         return self._support().keep_whole(program)
@@ -120,3 +126,12 @@ class OpenVinoPlugin:
 
         products, exact = self.precision != "f32", self.nan == "exact"
         return Support(self.skip, products, exact, rounds=self.precision == "bf16")
+
+
+def _int8() -> Quantizer:
+    if problem := machine.problem():
+        raise PluginError("openvino", *problem)
+    from executorch.backends.openvino.quantizer import OpenVINOQuantizer
+
+    quantizer: Quantizer = OpenVINOQuantizer()
+    return quantizer

@@ -1,0 +1,137 @@
+"""Application of a recipe to an exported program."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.fx import GraphModule
+
+from etdev.errors import TuneError
+from etdev.upstream.trees import pytree
+from etdev_tune.precision import static
+from etdev_tune.precision.layers import clean, layers_of, replace
+from etdev_tune.precision.recipe import Recipe
+from etdev_tune.precision.schemes import Scheme, check, named, schemes_for
+
+
+def calibrated(
+    layers: Mapping[str, str], program: ExportedProgram, calls: Sequence[Any], method: str
+) -> Recipe:
+    """Return a recipe with the scales that static schemes need, from calls of a method.
+
+    Args:
+        layers: Name of a scheme by name of a layer.
+        program: The exported method.
+        calls: Calls, each a tuple of inputs.
+        method: Name of the method.
+
+    Raises:
+        TuneError: There are no calls, or values in them have no scale, such as NaN.
+    """
+    schemes = schemes_for(layers.values())
+    fixed = {layer: s for layer, s in layers.items() if named(s, schemes).is_static}
+    if not fixed:
+        return Recipe(layers)
+    if not calls:
+        raise TuneError("data", "has no calls", "give some, each a tuple of inputs")
+    module, observers = static.prepared(unlifted(program), fixed, schemes)
+    for number, call in enumerate(calls):
+        floats = [v for v in call if isinstance(v, torch.Tensor) and v.is_floating_point()]
+        if not all(bool(value.isfinite().all()) for value in floats):
+            what = f"call {number} has NaN or infinite values, which have no scale"
+            raise TuneError("data", what, "leave that call out")
+        with torch.no_grad():
+            module(*call)
+    scales = static.scales_of(observers)
+    return Recipe(layers, {f"{method} {key}": value for key, value in scales.items()})
+
+
+def apply(
+    recipe: Recipe, program: ExportedProgram, method: str, schemes: Mapping[str, Scheme]
+) -> ExportedProgram:
+    """Return a program that computes its layers as a recipe says; the given one is not changed.
+
+    Raises:
+        TuneError: The recipe names a scheme or layer that there isn't, or one that doesn't fit.
+    """
+    module = unlifted(program)
+    layers = layers_of(module)
+    chosen = {layer: scheme for layer, scheme in recipe.layers.items() if layer in layers}
+    if not chosen:
+        named_layers = ", ".join(list(recipe.layers)[:3])
+        what = f"method {method!r} has none of the recipe's layers ({named_layers})"
+        raise TuneError("precision", what, "it was made for another model; tune it again")
+    for name, scheme in chosen.items():
+        check(named(scheme, schemes), layers[name])
+    fixed = {layer: scheme for layer, scheme in chosen.items() if schemes[scheme].is_static}
+    if fixed:
+        prefix = f"{method} "
+        known = recipe.scales.items()
+        scales = {key.removeprefix(prefix): v for key, v in known if key.startswith(prefix)}
+        module = static.converted(module, fixed, schemes, scales)
+    for name, layer in layers.items():
+        if name in chosen and name not in fixed and (made := schemes[chosen[name]].made):
+            replace(module, layer, made)
+    clean(module)
+    arguments, keywords = _example(program, method)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shapes = dynamic_shapes(program)
+        return torch.export.export(module, arguments, keywords, dynamic_shapes=shapes)
+
+
+def unlifted(program: ExportedProgram) -> GraphModule:
+    """Return a copy of a program as a module, which shares its weights."""
+    module = program.module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    return module
+
+
+def dynamic_shapes(program: ExportedProgram) -> Any:
+    """Return the dynamic sizes of a program's inputs, to export it again; None without any."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    values = [
+        nodes[name].meta.get("val") if isinstance(name, str) and name in nodes else None
+        for name in program.graph_signature.user_inputs
+    ]
+    dims: dict[str, Any] = {}
+    specs = [_sizes(value, program, dims) for value in values]
+    if not dims:
+        return None
+    arguments, keywords = pytree.tree_unflatten(specs, program.call_spec.in_spec)
+    return (*arguments, *keywords.values())
+
+
+def _sizes(value: Any, program: ExportedProgram, dims: dict[str, Any]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return None
+    own: dict[int, Any] = {}
+    for index, size in enumerate(value.shape):
+        if isinstance(size, torch.SymInt):
+            symbol = size.node.expr
+            # A size that is made of another one, such as 2 * s0, is found anew.
+            if symbol not in program.range_constraints:
+                own[index] = dims.setdefault(f"{symbol}", Dim.AUTO)
+                continue
+            bounds = program.range_constraints[symbol]
+            low, high = max(1, int(bounds.lower)), _bound(bounds.upper)
+            if str(symbol) not in dims:
+                dims[str(symbol)] = Dim(f"size_{len(dims)}", min=low, max=high)
+            own[index] = dims[str(symbol)]
+    return own or None
+
+
+def _bound(upper: Any) -> int | None:
+    return int(upper) if getattr(upper, "is_finite", True) and upper < 2**31 else None
+
+
+def _example(program: ExportedProgram, method: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if program.example_inputs is None:
+        what = f"method {method!r} has no example inputs, with which it is exported again"
+        raise TuneError("precision", what, "export it with torch.export.export")
+    arguments, keywords = program.example_inputs
+    return tuple(arguments), dict(keywords)

@@ -1,0 +1,182 @@
+"""Static quantisation by PT2E of some layers, with scales from calibration or from a recipe."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e import ObserverBase
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import (
+    QuantizationAnnotation,
+    Quantizer,
+    SharedQuantizationSpec,
+)
+
+from etdev.errors import TuneError
+from etdev_tune.precision.layers import layers_of, owners
+from etdev_tune.precision.schemes import Scheme, made_quantizer
+
+_ANNOTATION = "quantization_annotation"
+# Scale and zero point of a value, by its node.
+Scales = Mapping[str, tuple[float, int]]
+
+
+class ChosenLayers(Quantizer):  # type: ignore[misc]
+    """Quantisers of plugins, each for the layers that have its scheme, and for no other node.
+
+    Args:
+        chosen: A scheme by layer.
+        schemes: The static schemes by name.
+    """
+
+    def __init__(self, chosen: Mapping[str, str], schemes: Mapping[str, Scheme]) -> None:
+        super().__init__()
+        self.chosen = chosen
+        names = dict.fromkeys(chosen.values())
+        self.quantizers = {name: made_quantizer(schemes[name]) for name in names}
+        # The layer of each node that is quantised.
+        self.layers: dict[str, str] = {}
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Let each quantiser change the program."""
+        for quantizer in self.quantizers.values():
+            model = quantizer.transform_for_annotation(model)
+        return model
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotate by each quantiser, and keep the notes of the chosen layers."""
+        owned = owners(model, layers_of(model))
+        kept: dict[Node, QuantizationAnnotation] = {}
+        for name, quantizer in self.quantizers.items():
+            quantizer.annotate(model)
+            for node in model.graph.nodes:
+                note = node.meta.pop(_ANNOTATION, None)
+                if note and self.chosen.get(owned[node.name]) == name:
+                    kept[node] = note
+        # A value may share its scale with that of a layer that was not chosen.
+        while dropped := [node for node, note in kept.items() if not _is_whole(node, note, kept)]:
+            for node in dropped:
+                del kept[node]
+        for node, note in kept.items():
+            node.meta[_ANNOTATION] = note
+            self.layers[node.name] = owned[node.name]
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Do nothing: each quantiser has annotated what it supports."""
+
+
+@frozen(eq=False)
+class Observer:
+    """An observer in a program that PT2E prepared.
+
+    Args:
+        node: The call of the observer.
+        module: The observer.
+        layers: Layers for which it observes.
+        is_weight: It observes a constant.
+    """
+
+    node: Node
+    module: Any
+    layers: frozenset[str]
+    is_weight: bool
+
+    @property
+    def key(self) -> str:
+        """The name of its value in scales."""
+        source = self.node.all_input_nodes[0].name
+        return f"{source}/{str(self.module.dtype).removeprefix('torch.')}"
+
+
+def prepared(
+    module: GraphModule, chosen: Mapping[str, str], schemes: Mapping[str, Scheme]
+) -> tuple[GraphModule, list[Observer]]:
+    """Insert observers for the chosen layers; return the program and its static observers."""
+    quantizer = ChosenLayers(chosen, schemes)
+    observed = prepare_pt2e(module, quantizer)
+    return observed, list(_observers(observed, quantizer.layers))
+
+
+def converted(
+    module: GraphModule, chosen: Mapping[str, str], schemes: Mapping[str, Scheme], scales: Scales
+) -> GraphModule:
+    """Quantise the chosen layers with known scales; no data is needed.
+
+    Raises:
+        TuneError: There is no scale for a value.
+    """
+    observed, observers = prepared(module, chosen, schemes)
+    observe_weights(observed, observers)
+    for observer in observers:
+        if observer.is_weight:
+            continue
+        if observer.key not in scales:
+            what = f"the recipe has no scale for {observer.key}"
+            raise TuneError("precision", what, "it was made for another model; tune it again")
+        scale, zero = scales[observer.key]
+        fixed = torch.tensor([scale], dtype=torch.float32), torch.tensor([zero], dtype=torch.int32)
+        observer.module.calculate_qparams = functools.partial(_fixed, fixed)
+    quantised: GraphModule = convert_pt2e(observed)
+    return quantised
+
+
+def scales_of(observers: list[Observer]) -> dict[str, tuple[float, int]]:
+    """Return the scales that calibrated observers found.
+
+    Raises:
+        TuneError: A value has a scale for each channel, or saw nothing.
+    """
+    found = {}
+    for observer in observers:
+        if observer.is_weight:
+            continue
+        scale, zero = observer.module.calculate_qparams()
+        if scale.numel() != 1 or not bool(torch.isfinite(scale).all()):
+            what = f"{observer.key} has no single finite scale"
+            raise TuneError("precision", what, "leave out that quantiser")
+        found[observer.key] = float(scale), int(zero)
+    return found
+
+
+def observe_weights(module: GraphModule, observers: list[Observer]) -> None:
+    """Show each observer of a constant its value."""
+    for observer in observers:
+        if observer.is_weight:
+            place, _, name = str(observer.node.all_input_nodes[0].target).rpartition(".")
+            observer.module(getattr(module.get_submodule(place), name))
+
+
+def _observers(module: GraphModule, layers: Mapping[str, str]) -> Iterator[Observer]:
+    for node in module.graph.nodes:
+        if node.op != "call_module":
+            continue
+        own = module.get_submodule(str(node.target))
+        if isinstance(own, ObserverBase) and not getattr(own, "is_dynamic", False):
+            source = node.all_input_nodes[0]
+            # A chain of observers: the value may be observed twice, in other dtypes.
+            near = [source, *node.users]
+            known = frozenset(layers[n.name] for n in near if n.name in layers)
+            yield Observer(node, own, known, source.op == "get_attr")
+
+
+def _is_whole(
+    node: Node, note: QuantizationAnnotation, kept: Mapping[Node, QuantizationAnnotation]
+) -> bool:
+    """Return True if all scales that an annotation shares are annotated."""
+    for spec in (*note.input_qspec_map.values(), note.output_qspec):
+        if isinstance(spec, SharedQuantizationSpec):
+            shared = spec.edge_or_node
+            reader = shared[1] if isinstance(shared, tuple) else shared
+            if reader is not node and reader not in kept:
+                return False
+    return True
+
+
+def _fixed(values: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    return values

@@ -1,0 +1,174 @@
+"""A recipe gives layers their schemes, on real torchao and XNNPACK, without data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from etdev_tune.precision.application import apply, calibrated, unlifted
+from etdev_tune.precision.layers import layers_of
+from etdev_tune.precision.plugin import Precision
+from etdev_tune.precision.recipe import Recipe
+from etdev_tune.precision.schemes import Scheme, schemes_for
+from etdev_tune.precision.static import prepared
+from models.small import Mixed
+from torch import nn
+
+from etdev import Lowerer, PluginError, TuneError
+from etdev.runtime.run import run
+
+SHAPES = ({0: torch.export.Dim("batch", min=1, max=4)},)
+X = (torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)),)
+
+
+@pytest.fixture(scope="module")
+def program():
+    return torch.export.export(Mixed.seeded(), X, dynamic_shapes=SHAPES)
+
+
+@pytest.fixture(scope="module")
+def static(program):
+    """XNNPACK's quantiser for every layer, with scales of four calls."""
+    chosen = dict.fromkeys(layers_of(unlifted(program)), "cpu:int8")
+    seeds = [torch.Generator().manual_seed(seed) for seed in range(4)]
+    calls = [(torch.randn(2, 3, 8, 8, generator=seed),) for seed in seeds]
+    return calibrated(chosen, program, calls, "forward")
+
+
+def test_layers_are_the_weights_in_graph_order(program):
+    layers = layers_of(unlifted(program))
+    assert {name: layer.kind for name, layer in layers.items()} == {
+        "conv": "convolution",
+        "block.0": "linear",
+        "head": "linear",
+    }
+    assert layers["block.0"].work == 2 * 64 * 64
+
+
+def error(folder, layers, scales=None):
+    """The largest error of the .pte over calls in several sizes, relative to the largest value."""
+    lowerer = Lowerer([Precision(**Recipe(layers, scales or {}).to_options()), "cpu"])
+    lowered = lowerer.lower(Mixed.seeded(), X, dynamic_shapes=SHAPES)
+    path, eager, worst = lowered.save(folder / "net.pte", verify=True), Mixed.seeded(), 0.0
+    with torch.no_grad():
+        for rows in (1, 4, 2):
+            x = torch.randn(rows, 3, 8, 8, generator=torch.Generator().manual_seed(9 + rows))
+            (got,), wanted = run(path, [x]).outputs, eager(x)
+            worst = max(worst, float((got - wanted).abs().max() / wanted.abs().max()))
+    return worst, lowered
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize(
+    ("scheme", "least", "most"),
+    [("fp16", 1e-6, 2e-3), ("8da8w", 1e-4, 2e-2), ("8da4w", 5e-3, 0.2), ("int8w", 1e-4, 2e-2)],
+)
+def test_a_scheme_of_torchao_computes_nearly_the_same_in_several_sizes(
+    tmp_path, scheme, least, most
+):
+    worst, _ = error(tmp_path, {"block.0": scheme, "head": scheme})
+    assert least < worst < most
+
+
+@pytest.mark.suite
+def test_static_layers_and_float_layers_mix(static, tmp_path):
+    chosen = {"conv": "cpu:int8", "block.0": "8da8w"}
+    worst, lowered = error(tmp_path, chosen, static.scales)
+    assert 1e-4 < worst < 5e-2
+    owners = {e.module: e.owner for e in lowered.plan["forward"].ledger if "linear" in e.op}
+    assert owners == {"block.0": "cpu", "head": "cpu"}
+
+
+@pytest.mark.suite
+def test_the_bytes_are_the_same_in_another_process_without_data(static, tmp_path):
+    registry = tmp_path / "registry.toml"
+    lines = static.to_options()
+    registry.write_text(
+        f"[plugins.precision.options]\nlayers = {json.dumps(lines['layers'])}\n"
+        f"scales = {json.dumps(lines['scales'])}\n[plugins.cpu]\n"
+    )
+    script = (
+        "import torch; from models.small import Mixed; from etdev import Lowerer\n"
+        "x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))\n"
+        "Lowerer(registry='registry.toml', cache=False).lower(Mixed.seeded(), (x,)).save(PATH)"
+    )
+    for name in ("one", "two"):
+        code = script.replace("PATH", repr(f"{name}.pte"))
+        env = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": str(len(name) + ord(name[0]))}
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, check=True)
+    one, two = ((tmp_path / f"{name}.pte").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("calls", "what"),
+    [
+        ([], "data: has no calls"),
+        ([X, (torch.full((2, 3, 8, 8), torch.nan),)], "call 1 has NaN or infinite values"),
+    ],
+)
+def test_calls_that_have_no_scale_are_refused(program, calls, what):
+    with pytest.raises(TuneError, match=what):
+        calibrated({"conv": "cpu:int8"}, program, calls, "forward")
+
+
+def test_a_layer_that_is_called_twice_has_one_scheme():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.linear = nn.Linear(32, 32)
+
+        def forward(self, x):
+            return self.linear(torch.relu(self.linear(x)))
+
+    x = torch.randn(3, 32)
+    program = torch.export.export(Twice().eval(), (x,))
+    changed = apply(Recipe({"linear": "8da8w"}), program, "forward", schemes_for([]))
+    expected = program.module()(x)
+    got = changed.module()(x)
+    assert not torch.equal(got, expected)
+    torch.testing.assert_close(got, expected, atol=2e-2, rtol=0)
+    # The given program is as it was.
+    assert torch.equal(program.module()(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("layers", "what"),
+    [
+        ({"conv": "8da4w"}, r"8da4w takes no convolution \(conv\)"),
+        ({"head": "fp3"}, "there is no scheme 'fp3'"),
+        ({"head": "cpu:int8"}, "the recipe has no scale for"),
+        ({"head": "nobody:int8"}, "nobody: not installed"),
+        ({"tail": "8da8w"}, r"has none of the recipe's layers \(tail\)"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_refused_by_name(layers, what):
+    lowerer = Lowerer([Precision(**Recipe(layers).to_options()), "cpu"])
+    with pytest.raises(Exception, match=what):
+        lowerer.plan(Mixed.seeded(), X)
+
+
+def test_rows_that_do_not_fill_a_group_are_refused():
+    layer = layers_of(unlifted(torch.export.export(nn.Linear(20, 8), (torch.ones(1, 20),))))
+    problem = schemes_for([])["8da4w"].problem(next(iter(layer.values())))
+    assert problem == "needs rows of a multiple of 32, and 20 is none"
+
+
+def test_lines_of_another_form_are_refused_with_the_line(tmp_path):
+    path = tmp_path / "registry.toml"
+    path.write_text('[plugins.precision.options]\nlayers = ["conv 8da8w"]\n')
+    with pytest.raises(PluginError, match="'conv 8da8w', write 'name = value'"):
+        Lowerer(["precision"], registry=path)
+
+
+def test_a_quantiser_that_can_not_be_made_names_its_plugin(program):
+    def broken():
+        raise ImportError("no nncf")
+
+    scheme = Scheme("npu:int8", 8, ("linear",), quantizer=broken)
+    with pytest.raises(Exception, match=r"^npu: its quantiser npu:int8 can't be made: no nncf"):
+        prepared(unlifted(program), {"head": "npu:int8"}, {"npu:int8": scheme})
