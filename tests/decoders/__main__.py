@@ -61,10 +61,13 @@ def lowered(model: Any, order: str) -> dict[str, Any]:
     done = Comparison(type(model).__name__)
     with tempfile.TemporaryDirectory() as folder:
         path = result.save(Path(folder) / "net.pte")
-        done.compare(replayed(path, wanted, PYTHON), wanted)
+        found, cache = replayed(path, wanted, PYTHON)
+        done.compare(found, wanted)
+        done.compare_cache(model, wanted, cache)
         size = path.stat().st_size
     owned = {method.method: method.ledger.owned() for method in result.plan.methods}
-    return {"tokens": done.same, "error": max(done.errors), "bytes": size, "owned": owned}
+    tokens, errors = f"{done.equal} of {len(done.errors)}", (max(done.errors), done.cache_error)
+    return {"tokens": tokens, "errors": errors, "bytes": size, "owned": owned}
 
 
 def exported(model: Any) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
             if "refused" in cell or order == RIVAL:
                 cells.append(str(cell.get("bytes", "refused")))
             else:
-                cells.append(f"{cell['tokens'].removesuffix(' tokens equal')}, {cell['error']:.0e}")
+                cells.append(f"{cell['tokens']}, {max(cell['errors']):.0e}")
         cells.insert(-1, str(own.get("cpu", {}).get("bytes", "")))
         yield f"| {kind} | " + " | ".join(cells) + " |"
     yield ""

@@ -13,7 +13,7 @@ from etdev.errors import RunError, VerifyError
 from etdev.pte.read import read
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
-from etdev_llm.methods import DECODE, PREFILL, SINGLE
+from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, inputs_of, program_of
 
 # Accepted errors of logits, relative to the largest: of float32, and of activations of 8 bits, as
@@ -58,45 +58,52 @@ def expected(model: Any, steps: Sequence[Step]) -> list[Step]:
     return found
 
 
-def replayed(path: Path, steps: Sequence[Step], runner: Runner) -> list[Step]:
-    """Repeat calls in another runtime, all in one loaded program, and return what they gave.
+def replayed(
+    path: Path, steps: Sequence[Step], runner: Runner
+) -> tuple[list[Step], list[torch.Tensor]]:
+    """Repeat calls in another runtime, all in one loaded program.
+
+    Returns:
+        The calls as they were there, and the cache after the last one.
 
     Raises:
         RunError: The runtime fails.
     """
-    calls = [(step.method, inputs_of(step.tokens, step.start)) for step in steps]
-    outcome = runner.call(program_of(path, read(path)), calls, 1, LIMIT_S)
+    calls: list[Any] = [(step.method, inputs_of(step.tokens, step.start)) for step in steps]
+    outcome = runner.call(program_of(path, read(path)), [*calls, (CACHE, ())], 1, LIMIT_S)
     if outcome.failure:
         raise RunError(str(path), f"{runner.name} failed: {outcome.failure}", "see etdev check")
-    return [
+    *results, last = outcome.values
+    found = [
         evolve(step, logits=result.outputs[0], seconds=result.median_ms / 1000)
-        for step, result in zip(steps, outcome.values, strict=True)
+        for step, result in zip(steps, results, strict=True)
     ]
+    return found, list(last.outputs)
 
 
 @define
 class Comparison:
     """Calls compared with those of eager PyTorch, which has no cache and sees the whole sequence.
 
-    What a step's logits need of earlier tokens, it has from the cache, so that they differ if the
-    cache does.
-
     Args:
         who: The program, for errors.
         tolerance: The accepted error.
         errors: The error of each step's logits, relative to their largest value.
         equal: The number of steps with the same most likely token.
+        cache_error: The largest error of keys and values.
     """
 
     who: str
     tolerance: float = TOLERANCE
     errors: list[float] = field(factory=list)
     equal: int = 0
+    cache_error: float = 0.0
 
     @property
-    def same(self) -> str:
-        """The number of equal tokens in words."""
-        return f"{self.equal} of {len(self.errors)} tokens equal"
+    def summary(self) -> str:
+        """The number of equal tokens and the largest errors in words."""
+        errors = f"logits within {max(self.errors):.1e}, cache within {self.cache_error:.1e}"
+        return f"{self.equal} of {len(self.errors)} tokens equal, {errors}"
 
     def compare(self, steps: Sequence[Step], wanted: Sequence[Step]) -> None:
         """Compare calls.
@@ -106,7 +113,11 @@ class Comparison:
                 most likely.
         """
         for number, (step, true) in enumerate(zip(steps, wanted, strict=True)):
-            self.errors.append(self._error(f"step {number} ({step.method})", step, true))
+            self.errors.append(
+                self._error(
+                    f"the logits of step {number} ({step.method})", step.logits, true.logits
+                )
+            )
             self.equal += step.next == true.next
             if step.next != true.next and self.tolerance <= TOLERANCE:
                 what = f"step {number} gave token {step.next} instead of {true.next}"
@@ -114,14 +125,32 @@ class Comparison:
         if not self.errors:
             raise VerifyError(self.who, "no step was compared", "generate one token or more")
 
-    def _error(self, where: str, step: Step, true: Step) -> float:
-        found, wanted = step.logits.float(), true.logits.float()
+    def compare_cache(self, model: Any, steps: Sequence[Step], cache: Sequence[Any]) -> None:
+        """Compare the rows of the last generation with those of eager PyTorch's cache.
+
+        Raises:
+            VerifyError: Keys or values of a layer differ by more than the tolerance.
+        """
+        known = list[int]()
+        for step in steps:
+            known = [*known[: step.start], *step.tokens]
+        with torch.no_grad():
+            layers = model(input_ids=torch.tensor([known]), use_cache=True).past_key_values.layers
+        wanted = [value for layer in layers for value in _values(layer)]
+        for number, (found, true) in enumerate(zip(cache, wanted, strict=True)):
+            # A sliding window has the last rows only.
+            rows = found[:, :, len(known) - true.shape[2] : len(known)]
+            name = f"the {('keys', 'values')[number % 2]} of cache {number // 2}"
+            self.cache_error = max(self.cache_error, self._error(name, rows, true))
+
+    def _error(self, where: str, found: torch.Tensor, wanted: torch.Tensor) -> float:
+        found, wanted = found.float(), wanted.float()
         if found.shape != wanted.shape or not bool(found.isfinite().all()):
-            what = f"{where} returned {tuple(found.shape)}, or values that are not finite"
+            what = f"{where} have the shape {tuple(found.shape)}, or values that are not finite"
             raise VerifyError(self.who, what, "report it with the model's config")
         error = float((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
         if error > self.tolerance:
-            what = f"{where} has logits that differ by {error:.1e}"
+            what = f"{where} differ by {error:.1e}"
             cure = f"find the delegate with --plugin, or accept {error:.0e}"
             raise VerifyError(self.who, what, cure)
         return error
@@ -131,3 +160,7 @@ class Comparison:
 def _logits(model: Any, tokens: Sequence[int]) -> torch.Tensor:
     logits: torch.Tensor = model(input_ids=torch.tensor([list(tokens)])).logits[:, -1]
     return logits
+
+
+def _values(layer: Any) -> tuple[torch.Tensor, ...]:
+    return (layer.keys, layer.values) if getattr(layer, "is_initialized", False) else ()

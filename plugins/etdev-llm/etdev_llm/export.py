@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
     from etdev.runtime.verification import Verification
+    from etdev_llm.comparison import Comparison
     from etdev_llm.sources import Recipe
 
 LLM = Document("etdev.llm", 1)
@@ -126,8 +127,11 @@ def command(  # noqa: PLR0913 - an argument for each option
             say, output, job.lower, lambda _, path: None if no_verify else job.verify(path, runner),
             plugins=names, limits=limits, **others,
         )  # fmt: skip
-    body = {**written.document(), "max_length": max_length, "error": job.error}
-    lines = [] if job.error is None else [f"{output}: logits within {job.error:.1e}, {job.same}"]
+    body = {**written.document(), "max_length": max_length, "error": None}
+    lines = []
+    if job.done:
+        body["error"] = max(job.done.errors)
+        lines = [f"{output}: {job.done.summary}"]
     results.report(lambda: LLM.stamped(body), [*written.parts(), *lines])
     if not (options.given("quiet") or options.given("as_json")):
         complain(f"next: etdev generate {output} --tokens 1,2,3 --check {source}")
@@ -144,8 +148,7 @@ class _Job:
     limits: Limits
     say: Stages
     model: Any = None
-    error: float | None = None
-    same: str = ""
+    done: Comparison | None = None
     _plugins: Any = ()
 
     def lower(self, lowerer: Lowerer) -> Lowered:
@@ -180,7 +183,9 @@ class _Job:
         done = Comparison(path.name, tolerance_of(self.model, self.recipe.quantize))
         runners = verifying(read(path), self._plugins, runner)
         for each in runners:
-            done.compare(replayed(path, wanted, each), wanted)
-        self.error, self.same = max(done.errors), done.same
+            found, cache = replayed(path, wanted, each)
+            done.compare(found, wanted)
+            done.compare_cache(self.model, wanted, cache)
+        self.done = done
         names = tuple(each.name for each in runners)
         return Verification(len(done.errors), done.tolerance, (), runners=names)

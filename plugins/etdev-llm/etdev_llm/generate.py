@@ -79,12 +79,12 @@ def command(  # noqa: PLR0913 - an argument for each option
         say("generate", str(program))
         streams = not (options.given("as_json") or decoder)
         told = (lambda token: complain(str(token))) if streams else (lambda _: None)
-        steps, recipe = _steps(program, ids, count, told, runner)
+        steps, cache, recipe = _steps(program, ids, count, told, runner)
         checked = None
         if check:
             say("check", check)
             recipe = recipe if seed is None else evolve(recipe, seed=seed)
-            checked = _checked(program, steps, check, recipe)
+            checked = _checked(program, steps, cache, check, recipe)
     found = [step.next for step in steps]
     speed, peak = _speed(steps), _peak()
     text = decoder.decode(found) if decoder else ",".join(map(str, found))
@@ -101,14 +101,13 @@ def command(  # noqa: PLR0913 - an argument for each option
     if checked:
         error = max(checked.errors)
         body |= {"verified_steps": len(checked.errors), "error": error}
-        text = f"{len(checked.errors)} steps agree with PyTorch, {checked.same}"
-        lines.append(f"{program}: verified: {text}, logits within {error:.1e}")
+        lines.append(f"{program}: verified against PyTorch: {checked.summary}")
     results.report(lambda: GENERATED.stamped(body), lines)
 
 
 def _steps(
     program: Path, ids: list[int], count: int, told: Callable[[int], object], runner: str | None
-) -> tuple[list[Step], Recipe]:
+) -> tuple[list[Step], list[Any], Recipe]:
     """Generate here, and repeat the calls in another runtime if one is asked for."""
     from etdev.runtime.runners import PYTHON, named
     from etdev_llm.comparison import replayed
@@ -119,17 +118,20 @@ def _steps(
         raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
     steps = player.generate(ids, count, told)
     if runner and runner != PYTHON.name:
-        steps = replayed(program, steps, named(runner))
-    return steps, player.recipe
+        return *replayed(program, steps, named(runner)), player.recipe
+    return steps, player.cache(), player.recipe
 
 
-def _checked(program: Path, steps: list[Step], source: str, recipe: Recipe) -> Comparison:
-    """Compare each step with the model of a SOURCE."""
+def _checked(
+    program: Path, steps: list[Step], cache: list[Any], source: str, recipe: Recipe
+) -> Comparison:
+    """Compare each step, and the cache after the last one, with the model of a SOURCE."""
     from etdev_llm.comparison import Comparison, expected, tolerance_of
 
     model = recipe.load(source)
     done = Comparison(str(program), tolerance_of(model, recipe.quantize))
     done.compare(steps, expected(model, steps))
+    done.compare_cache(model, steps, cache)
     return done
 
 

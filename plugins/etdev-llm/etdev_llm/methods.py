@@ -16,7 +16,7 @@ from etdev.errors import SourceError
 from etdev_llm.caches import Buffers
 from etdev_llm.sources import RECIPE, Recipe
 
-PREFILL, DECODE, SINGLE = "prefill", "decode", "forward"
+PREFILL, DECODE, SINGLE, CACHE = "prefill", "decode", "forward", "get_cache"
 _EXAMPLE = 5
 # Writes experts with ordinary matrix products; the grouped product has no kernel.
 _EXPERTS = "batched_mm"
@@ -53,6 +53,18 @@ class Step(nn.Module):
         return logits
 
 
+class Rows(nn.Module):
+    """The keys and values of each layer's cache, for the comparison with PyTorch's."""
+
+    def __init__(self, cache: Buffers) -> None:
+        super().__init__()
+        self.cache = cache
+
+    def forward(self) -> tuple[torch.Tensor, ...]:
+        """Return them, layer by layer."""
+        return tuple(value.clone() for value in self.cache.buffers())
+
+
 @frozen(eq=False)
 class Generation:
     """A decoder as methods that share weights and cache, for any Lowerer.
@@ -75,11 +87,11 @@ class Generation:
 def generation(
     model: Any, length: int, single_method: bool = False, recipe: Recipe | None = None
 ) -> Generation:
-    """Return the methods `prefill` and `decode` of a decoder, or `forward` alone.
+    """Return the methods `prefill` and `decode` of a decoder, or `forward` alone, and `get_cache`.
 
     Both take token ids (1, n) and the position of the first one (1), int64, and return the logits
     behind the last token, (1, vocabulary). `prefill` and `forward` take 1 to `length` tokens,
-    `decode` takes one.
+    `decode` takes one. `get_cache` returns the keys and values of each layer, for comparisons.
 
     Args:
         model: A decoder of transformers, such as AutoModelForCausalLM gives.
@@ -100,12 +112,14 @@ def generation(
     several = torch.arange(min(_EXAMPLE, length))[None] % text.vocab_size
     sizes = ({1: Dim("length", min=1, max=length)}, None)
     long = (step, (several, start), sizes)
-    methods = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}
+    methods: dict[str, Any] = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}
+    methods = {SINGLE: long} if single_method else methods
+    methods[CACHE] = (Rows(step.cache), ())
     constants = {**_metadata(model, length), "enable_dynamic_shape": True}
     if recipe:
         constants[RECIPE] = recipe.to_json()
     settings = Settings(constant_methods=constants)
-    return Generation({SINGLE: long} if single_method else methods, settings, length)
+    return Generation(methods, settings, length)
 
 
 def _metadata(model: Any, length: int) -> dict[str, Any]:

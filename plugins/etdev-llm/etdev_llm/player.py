@@ -16,7 +16,7 @@ from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
 from etdev.runtime.kernels import logs_apart
 from etdev.runtime.worker import Program
-from etdev_llm.methods import DECODE, PREFILL, SINGLE
+from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.sources import RECIPE, Recipe
 
 
@@ -93,6 +93,10 @@ class Player:
             known.append(steps[-1].next)
             told(known[-1])
         return steps
+
+    def cache(self) -> list[torch.Tensor]:
+        """Return the keys and values of each layer, with a row for each position."""
+        return list(self._call(CACHE))
 
     def refuse_too_long(self, prompt: int, count: int) -> None:
         """Refuse a generation that the cache has no rows for; its last token needs none."""

@@ -34,7 +34,7 @@ def test_the_commands_lower_and_generate(config):
     assert (len(found["tokens"]), found["verified_steps"]) == (14, 14)
     assert "has 16 positions" in etdev(*words[:-1], "15", code=1).output
     done = etdev(*words, "--check", config, "--seed", "1", code=1)
-    assert "step 0 (prefill) has logits that differ" in done.output
+    assert "the logits of step 0 (prefill) differ" in done.output
     assert "etdev explain: " not in etdev("explain", "net.pte").output
 
 

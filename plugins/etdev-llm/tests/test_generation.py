@@ -25,7 +25,9 @@ def assert_generates(model, path, **options):
     assert {1, 2, 7, LENGTH} <= {len(step.tokens) for step in steps if not step.start}
     done = Comparison("net.pte", **options)
     done.compare(steps, expected(model, steps))
+    done.compare_cache(model, steps, player.cache())
     assert len(done.errors) == len(steps) == 25
+    assert 0 < done.cache_error < done.tolerance
     return steps, done
 
 
@@ -45,9 +47,14 @@ def test_a_decoder_generates_what_eager_does(tmp_path):
         player.generate([5] * LENGTH, 2)
     with pytest.raises(RunError, match="decode failed"):
         player._step([5], LENGTH, True)
+    last = player.generate(steps[-1].tokens, 1)
+    wrong = [value.clone() for value in player.cache()]
+    wrong[1][0, 0, 0, 0] += 1
+    with pytest.raises(VerifyError, match="the values of cache 0 differ by"):
+        Comparison("net.pte").compare_cache(model, last, wrong)
     with torch.no_grad():
         model.lm_head.weight[7] += 1
-    with pytest.raises(VerifyError, match="step 0"):
+    with pytest.raises(VerifyError, match="the logits of step 0"):
         Comparison("net.pte").compare(steps, expected(model, steps))
 
 

@@ -31,7 +31,9 @@ def saved(model, folder, plugins=("cpu",)):
 def assert_generates(model, path, quantize):
     wanted = [*generated(model, [3], 4), *generated(model, list(range(24)), 1)]
     done = Comparison("net.pte", tolerance_of(model, quantize))
-    done.compare(replayed(path, wanted, PYTHON), wanted)
+    found, cache = replayed(path, wanted, PYTHON)
+    done.compare(found, wanted)
+    done.compare_cache(model, wanted, cache)
     return done
 
 
