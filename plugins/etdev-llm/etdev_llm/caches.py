@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from etdev.errors import SourceError
 
 # The layers of a DynamicCache that Layer can stand for. A sliding window is all in the mask.
 KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
+_CURE = "take a model with full or sliding attention only"
 
 
 class Layer(CacheLayerMixin):  # type: ignore[misc]
@@ -67,23 +68,27 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
 
 
 class Buffers(nn.Module):
-    """The buffers of a cache, of the sizes that a model fills when it runs.
+    """The buffers of a cache.
 
     Args:
-        model: A decoder of transformers.
+        layers: Those of a DynamicCache that the model filled, for their sizes.
         length: Tokens of the longest sequence.
 
     Raises:
-        SourceError: The model keeps a layer's state in a form that has no rows by position.
+        SourceError: A layer keeps its state in a form that has no rows by position.
     """
 
-    def __init__(self, model: Any, length: int) -> None:
+    def __init__(self, layers: Iterable[Any], length: int) -> None:
         super().__init__()
         self.windows: list[bool | None] = []
-        for index, layer in enumerate(_filled(model)):
-            if layer is None:
+        for index, layer in enumerate(layers):
+            kind = type(layer).__name__
+            if kind == "DummyLayer":
                 self.windows.append(None)
                 continue
+            if type(layer) not in KNOWN:
+                what = f"is a {kind}, whose state has no rows by position"
+                raise SourceError(f"cache of layer {index}", what, _CURE)
             for name, value in (("keys", layer.keys), ("values", layer.values)):
                 _, heads, _, size = value.shape
                 zeros = value.new_zeros(1, heads, length, size)
@@ -104,9 +109,12 @@ class Buffers(nn.Module):
         return Layer(keys, values, start, window)
 
 
-def _filled(model: Any) -> Iterator[Any]:
-    """Yield each layer of the cache that a model fills; None for a layer without state."""
-    name = type(model).__name__
+def filled(model: Any) -> list[Any]:
+    """Return the layers of the cache that a decoder fills.
+
+    Raises:
+        SourceError: It keeps its state elsewhere.
+    """
     with torch.no_grad():
         device = next(model.parameters()).device
         tokens = torch.zeros(1, 2, dtype=torch.long, device=device)
@@ -114,13 +122,5 @@ def _filled(model: Any) -> Iterator[Any]:
     cache = getattr(outputs, "past_key_values", None)
     if not isinstance(cache, DynamicCache):
         what = f"keeps its state in {type(cache).__name__}, not in a DynamicCache of transformers"
-        raise SourceError(name, what, "lower it without a cache, as an ordinary model")
-    for index, layer in enumerate(cache.layers):
-        kind = type(layer).__name__
-        if kind == "DummyLayer":
-            yield None
-        elif type(layer) in KNOWN:
-            yield layer
-        else:
-            what = f"layer {index} has the cache {kind}, whose state has no rows by position"
-            raise SourceError(name, what, "take a model with full or sliding attention only")
+        raise SourceError(type(model).__name__, what, _CURE)
+    return list(cache.layers)

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 from etdev.edge.conversion import Settings
 from etdev.errors import SourceError
-from etdev_llm.caches import Buffers
+from etdev_llm.caches import Buffers, filled
 from etdev_llm.sources import RECIPE, Recipe
 
 PREFILL, DECODE, SINGLE, CACHE = "prefill", "decode", "forward", "get_cache"
@@ -33,7 +33,7 @@ class Step(nn.Module):
     def __init__(self, model: Any, length: int) -> None:
         super().__init__()
         self.model = _with_plain_experts(model)
-        self.cache = Buffers(self.model, length)
+        self.cache = Buffers(filled(self.model), length)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters
 
