@@ -127,21 +127,21 @@ def apart(kind: str, orders: list[str]) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown, and the reasons below it."""
-    yield "| architecture | " + " | ".join([*ORDERS, "bytes", f"bytes of {RIVAL}"]) + " |"
-    yield "|---" * (len(ORDERS) + 3) + "|"
+    """Yield the lines of a table in Markdown, and the reasons below it; `-` is not measured."""
+    columns = [order for order in (*ORDERS, RIVAL) if any(order in own for own in found.values())]
+    yield "| architecture | " + " | ".join(columns) + " |"
+    yield "|---" * (len(columns) + 1) + "|"
     reasons: dict[str, list[str]] = {}
     for kind, own in found.items():
         cells = []
-        for order in (*ORDERS, RIVAL):
-            cell = own.get(order, {"refused": "not measured"})
+        for order in columns:
+            cell = own.get(order, {})
             if "refused" in cell:
                 reasons.setdefault(cell["refused"], []).append(kind)
-            if "refused" in cell or order == RIVAL:
-                cells.append(str(cell.get("bytes", "refused")))
+            if "tokens" in cell:
+                cells.append(f"{cell['tokens']}, {max(cell['errors']):.0e}, {cell['bytes']} B")
             else:
-                cells.append(f"{cell['tokens']}, {max(cell['errors']):.0e}")
-        cells.insert(-1, str(own.get("cpu", {}).get("bytes", "")))
+                cells.append("refused" if "refused" in cell else str(cell.get("bytes", "-")))
         yield f"| {kind} | " + " | ".join(cells) + " |"
     yield ""
     for reason, kinds in reasons.items():
