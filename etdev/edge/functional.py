@@ -23,7 +23,7 @@ from etdev.upstream.operators import OpOverload, base_name, overload_name, schem
 _PLAIN_VIEWS = {
     *("alias", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes"),
     *("squeeze", "transpose", "unbind", "unsqueeze", "view"),
-    *("chunk", "contiguous", "expand_as", "flatten", "mT", "movedim", "narrow", "numpy_T", "ravel"),
+    *("contiguous", "expand_as", "flatten", "mT", "movedim", "narrow", "numpy_T", "ravel"),
     *("reshape", "reshape_as", "swapaxes", "swapdims", "t", "to", "type_as", "unflatten"),
     *("view_as",),
 }
@@ -62,11 +62,24 @@ def _is_functional(program: ExportedProgram) -> bool:
 
 
 def _with_new_values(program: ExportedProgram) -> ExportedProgram:
-    """Replace in-place ops on values that no other node or caller sees."""
+    """Replace in-place ops on values that no other node or caller sees, and each `chunk`."""
     graph = copy_graph(program.graph)
     position = {node: index for index, node in enumerate(graph.nodes)}
-    changed = [node for node in graph.nodes if _replace(node, position)]
+    changed = [node for node in graph.nodes if _split(node) or _replace(node, position)]
     return rebuilt(program, graph) if changed else program
+
+
+def _split(chunk: Node) -> bool:
+    """Make a chunk of a known size a `split`, which plugins may want whole."""
+    if chunk.target != torch.ops.aten.chunk.default or chunk.kwargs:
+        return False
+    tensor, number, dim = (*chunk.args, 0)[:3]
+    size = tensor.meta["val"].shape[dim]  # type: ignore[union-attr]
+    if not isinstance(size, int) or not size:
+        return False
+    chunk.target = torch.ops.aten.split.Tensor
+    chunk.args = (tensor, -(-size // number), dim)  # type: ignore[operator]
+    return True
 
 
 def _replace(node: Node, position: dict[Node, int]) -> bool:

@@ -44,9 +44,9 @@ def sparse_tensors(program: ExportedProgram) -> Iterator[tuple[str, str]]:
 
 
 def away_from_host(program: ExportedProgram) -> Iterator[str]:
-    """Yield the weights whose memory is that of a GPU or another device."""
-    values = {**program.constants, **program.state_dict}.items()
-    yield from (n for n, v in values if isinstance(v, torch.Tensor) and v.device.type != "cpu")
+    """Yield the weights whose memory is that of a GPU or another device; "meta" has none."""
+    values, here = {**program.constants, **program.state_dict}.items(), ("cpu", "meta")
+    yield from (n for n, v in values if isinstance(v, torch.Tensor) and v.device.type not in here)
 
 
 def to_host(program: ExportedProgram, found: Sequence[str]) -> ExportedProgram:

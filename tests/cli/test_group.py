@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from shell import MLP, fails, invoke, process
 
-from etdev.cli import lower
+from etdev.cli import writing
 
 
 def test_a_long_message_stays_on_one_line():
@@ -29,7 +29,7 @@ def test_an_error_that_etdev_did_not_expect_is_one_line_too(monkeypatch):
     def fail(path):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(lower, "check_program", fail)
+    monkeypatch.setattr(writing, "check_program", fail)
     done = invoke(f"lower {MLP} -o net.pte")
     line = "internal error: KeyError: 'a bug'; run again with --debug\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", line)

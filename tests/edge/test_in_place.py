@@ -194,14 +194,13 @@ def test_views_need_no_trace_of_their_own_and_are_as_in_pytorch(traced):
     assert_agrees(lowered, Function(all_of_them), (X,))
 
 
-def test_a_chunk_is_decomposed_without_a_trace_of_its_own(traced):
+def test_a_chunk_becomes_the_split_that_plugins_know(traced):
     def chunks(x):
         return [part + 1 for part in (*x.chunk(4, -1), *x.chunk(3, 1), *x.chunk(5))]
 
-    functional(torch.export.export(Function(chunks), (X,)), "forward", Table(()).apply)
+    program = functional(torch.export.export(Function(chunks), (X,)), "forward", Table(()).apply)
     assert not traced()
-    lowered = Lowerer([]).lower(Function(chunks), (X,))
-    assert "aten.split_with_sizes_copy.default" in {
-        entry.op for entry in lowered.plan["forward"].ledger
-    }
-    assert_agrees(lowered, Function(chunks), (X,))
+    ops = {node.target for node in program.graph.nodes}
+    assert torch.ops.aten.split.Tensor in ops
+    assert torch.ops.aten.chunk.default not in ops
+    assert_agrees(Lowerer([]).lower(Function(chunks), (X,)), Function(chunks), (X,))

@@ -20,7 +20,7 @@ BUDGETS = {
     "cli": (2_224, 1_900),
     "delegate": (2_915, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
-    "edge": (1_444, 1_400),
+    "edge": (1_457, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
     "lowering": (1_024, 900),
@@ -42,7 +42,7 @@ BUDGETS = {
     "upstream": (409, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_312, 24_000)
+HOST = (25_325, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
