@@ -145,7 +145,7 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         (
             "claim_nodes",
             ("B", [Group(["aten_mul_tensor"])]),
-            "claim_nodes returned ('B', [Group(nodes=('aten_mul_tensor',), why='')]); "
+            "claim_nodes returned ('B', [Group(nodes=('aten_mul_tensor',), why='', whole=False)]); "
             "return a Claim or several",
         ),
         (
