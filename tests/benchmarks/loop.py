@@ -33,6 +33,8 @@ PEAK_AT = 300
 # Tracing makes everything several times slower.
 TRACED_AT = 100
 ROUNDS = 3
+# Calls are counted at the first size whose objects fill the processor's cache, and beyond it.
+COUNTED_AT = (PEAK_AT, 1000)
 # Upstream is repeated where that is quick.
 UPSTREAM_ROUNDS = {30: 3, 100: 3}
 
@@ -56,13 +58,15 @@ def main() -> None:
     for count in options.sizes:
         rows.append(_row(count, rows, math.inf if options.full else LIMIT_S))
         _show(rows[-1])
-    owners = shares(PEAK_AT)
+    profiles = {count: profiled(count) for count in COUNTED_AT}
+    owners = shares(profiles[PEAK_AT])
     # ExecuTorch is quicker on smaller graphs, so this is the harder case.
     whole = _row(PEAK_AT, [], LIMIT_S, whole=True) if PEAK_AT in options.sizes else None
     data = {
         "rows": rows,
         "whole_linear": whole,
         "exponents": _exponents(rows),
+        "exponent_of_calls": exponent([(n, p.total_calls) for n, p in profiles.items()]),
         "shares": {"partitions": PEAK_AT, **owners},
         "peak_mb": {"partitions": PEAK_AT, **peaks},
         "traced_peak_mb": {"partitions": TRACED_AT, **traced},
@@ -84,6 +88,7 @@ def bars(data: dict[str, Any]) -> list[record.Bar]:
             found.append(record.Bar(what, row["ratio"], bound, least=True, measured=real))
     if (slope := data["exponents"]["etdev"]) is not None:
         found.append(record.Bar("growth exponent from 300 partitions on", slope, 1.1))
+    found.append(record.Bar("growth exponent of calls", data["exponent_of_calls"], 1.01))
     for key, what in (("peak_mb", "peak memory"), ("traced_peak_mb", "peak Python heap")):
         peaks = data[key]
         what = f"{what} at {peaks['partitions']} partitions, MB"
@@ -196,15 +201,20 @@ def traced_mb(side: str, count: int) -> float:
         tracemalloc.stop()
 
 
-def shares(count: int) -> dict[str, float]:
+def profiled(count: int) -> Any:
+    """The calls of etdev's loop, counted and timed by a profiler (a `pstats.Stats`)."""
+    manager, profile = converted(count), cProfile.Profile()
+    profile.runcall(etdev_loop, manager)
+    return pstats.Stats(profile)
+
+
+def shares(profile: Any) -> dict[str, float]:
     """Whose code etdev's loop spends its time in; built-in functions count for their callers.
 
     Under a profiler, which weighs small functions too much.
     """
-    manager, profile = converted(count), cProfile.Profile()
-    profile.runcall(etdev_loop, manager)
     seconds: Counter[str] = Counter()
-    for (path, *_), (_, _, own, _, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+    for (path, *_), (_, _, own, _, callers) in profile.stats.items():
         if path == "~":
             for caller, (_, _, part, _) in callers.items():
                 seconds[_owner(caller[0])] += part

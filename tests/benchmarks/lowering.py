@@ -106,7 +106,13 @@ def bars(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> lis
     found = [record.Bar(f"{r['model']}, time of upstream's", r["ratio"], MOST) for r in rows]
     total = sum(r["etdev_s"] for r in rows) / sum(r["upstream_s"] for r in rows)
     found.append(record.Bar("together, time of upstream's", total, MOST))
-    found += [record.Bar(f"{r['model']}, share of the loop", r["loop_share"], 0.03) for r in rows]
+    # Of upstream's time, since whatever else gets quicker makes the share of ours grow.
+    found += [
+        record.Bar(
+            f"{r['model']}, the loop, of upstream's time", r["loop_share"] * r["ratio"], 0.02
+        )
+        for r in rows
+    ]
     for pair in pairs:
         if pair["bound"]:
             what = f"{pair['what']}, two plugins for one"
