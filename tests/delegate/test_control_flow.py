@@ -68,11 +68,25 @@ def kept(module, x):
     return second
 
 
-@pytest.mark.parametrize("plugins", [[], ["cpu"]], ids=["portable", "cpu"])
-@pytest.mark.parametrize(
-    "function", [summed, returned, viewed, read_in_a_branch, nested, before_a_map, kept]
-)
-def test_a_result_is_not_overwritten_by_a_later_branch(plugins, function):
+# With delegates around the branches, and two of each kind without any; the rest takes longer.
+FUNCTIONS = (summed, returned, viewed, read_in_a_branch, nested, before_a_map, kept)
+QUICK = (viewed, nested)
+CASES = [
+    *(pytest.param(function, ["cpu"], id=f"{function.__name__}-cpu") for function in FUNCTIONS),
+    *(
+        pytest.param(
+            function,
+            [],
+            id=f"{function.__name__}-portable",
+            marks=[] if function in QUICK else [pytest.mark.suite],
+        )
+        for function in FUNCTIONS
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "plugins"), CASES)
+def test_a_result_is_not_overwritten_by_a_later_branch(function, plugins):
     module = Function(function)
     assert_agrees(Lowerer(plugins).lower(module, CALLS[0]), module, *CALLS)
 
@@ -85,7 +99,7 @@ def test_a_result_that_is_read_before_the_next_branch_is_not_cloned():
     assert not [node for node in program.graph.nodes if "clone" in str(node.target)]
 
 
-@pytest.mark.parametrize("plugins", [[], ["cpu"]], ids=["portable", "cpu"])
+@pytest.mark.parametrize("plugins", [pytest.param([], marks=pytest.mark.suite), ["cpu"]])
 def test_a_scan_of_a_layer_may_carry_integers(plugins):
     linear = nn.Linear(2, 2)
 

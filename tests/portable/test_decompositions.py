@@ -155,14 +155,22 @@ def test_convolutions_of_volumes(plugins):
     assert_agrees(Lowerer(plugins).lower(module.eval(), calls[0]), module, *calls)
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
-def test_integers_are_divided_exactly(dtype):
-    x = torch.tensor([-7, -3, 0, 3, 7, 8, 2**53 + 1 if dtype == torch.int64 else 9]).to(dtype)
-    y = torch.tensor([3, -3, 2, -2, -5, 5, 7]).to(dtype)
-    least = torch.full_like(x, torch.iinfo(dtype).min)
-    functions = [torch.remainder, torch.fmod, lambda x, y: x % 3, lambda x, y: torch.fmod(x, -3)]
-    functions += [lambda x, y: torch.floor(x), lambda x, y: x // y, lambda x, y: x // 3]
-    agree(functions, (x, y), (-x, -y), (least, y), (least, torch.full_like(y, -1)))
+def test_integers_are_divided_exactly():
+    def divided(x, y):
+        whole = torch.remainder(x, y), torch.fmod(x, y), x % 3, torch.fmod(x, -3)
+        return *whole, torch.floor(x), x // y, x // 3
+
+    def calls(dtype):
+        x = torch.tensor([-7, -3, 0, 3, 7, 8, 2**53 + 1 if dtype == torch.int64 else 9]).to(dtype)
+        y = torch.tensor([3, -3, 2, -2, -5, 5, 7]).to(dtype)
+        least = torch.full_like(x, torch.iinfo(dtype).min)
+        return (x, y), (-x, -y), (least, y), (least, torch.full_like(y, -1))
+
+    def of_each(*numbers):
+        return [divided(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+
+    each = zip(*map(calls, (torch.int8, torch.int32, torch.int64)), strict=True)
+    agree([of_each], *(tuple(number for pair in pairs for number in pair) for pairs in each))
 
 
 WIDE = 2**53 + 1
@@ -450,11 +458,17 @@ def test_an_op_of_another_library_that_no_plugin_takes_is_written_in_torch(libra
     agree([torch.ops.etdev_tests.scaled], (torch.randn(3, 4), torch.randn(4)))
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weights_of_torchao_that_no_plugin_takes_are_dequantised_by_portable_kernels(bits):
-    module = nn.Sequential(nn.Linear(64, 8)).eval()
-    dtype = getattr(torch, f"int{bits}")
-    quantize_(module, IntxWeightOnlyConfig(weight_dtype=dtype))
+class Linears(nn.ModuleList):
+    """Layers of one input."""
+
+    def forward(self, x):
+        return [linear(x) for linear in self]
+
+
+def test_weights_of_torchao_that_no_plugin_takes_are_dequantised_by_portable_kernels():
+    module = Linears(nn.Sequential(nn.Linear(64, 8)) for _ in range(3)).eval()
+    for linear, dtype in zip(module, (torch.int2, torch.int4, torch.int8), strict=True):
+        quantize_(linear, IntxWeightOnlyConfig(weight_dtype=dtype))
     calls = [(torch.randn(2, 64),) for _ in range(2)]
     assert_agrees(Lowerer(["cpu"]).lower(module, calls[0]), module, *calls)
 
@@ -476,10 +490,11 @@ def test_samples_at_places_that_are_not_there():
     agree(samplers, (image, grid), (image, grid * 0.2))
 
 
-@pytest.mark.parametrize("size", [(2, 6), (2, 2), (12,), (0, 3), ()])
-def test_what_is_resized_keeps_its_first_elements(size):
+def test_what_is_resized_keeps_its_first_elements():
     def resized(x):
-        return (x * 2).resize_(size), (x + 1).resize_as_(torch.ones(size)), (x[1:] * 2).resize_(2)
+        sizes = [(2, 6), (2, 2), (12,), (0, 3), ()]
+        given = [((x * 2).resize_(s), (x + 1).resize_as_(torch.ones(s))) for s in sizes]
+        return given, (x[1:] * 2).resize_(2)
 
     agree([resized], (torch.randn(3, 4),), (torch.randn(3, 4),))
 

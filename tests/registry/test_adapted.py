@@ -95,14 +95,14 @@ ALONE = {
 }
 
 
-# One model of each partitioner, and what XNNPACK takes when it is quantised; the rest takes longer.
-QUICK = ("mlp", "quantised_conv_net")
+# One model of each partitioner; the rest takes longer.
+QUICK = (("xnnpack", "quantised_conv_net"), ("aoti", "mlp"), ("openvino", "mlp"))
 
 
 @pytest.mark.parametrize(
     ("name", "model"),
     [
-        pytest.param(name, model, marks=[] if model in QUICK else [pytest.mark.suite])
+        pytest.param(name, model, marks=[] if (name, model) in QUICK else [pytest.mark.suite])
         for name, (_, known) in ALONE.items()
         for model in known
     ],
@@ -553,13 +553,18 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def edge():
+    """Chain in the edge dialect; a lowering changes nothing of it."""
+    program = torch.export.export(Chain(), (X,))
+    return to_edge_transform_and_lower(program).exported_program()
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_names_the_partitioner_and_leaves_nothing_behind(fault):
+def test_a_fault_names_the_partitioner_and_leaves_nothing_behind(fault, edge):
     tags, specs, look, text = FAULTS[fault]
     toy = Tagger(tags, specs, look)
     plugins = [Takes("early", ("mul.Tensor",)), etdev.adapt(toy, name="toy")]
-    program = torch.export.export(Chain(), (X,))
-    edge = to_edge_transform_and_lower(program).exported_program()
     before = str(edge.graph)
     with pytest.raises(PluginError) as caught:
         Lowerer(plugins).plan(edge)
@@ -617,11 +622,9 @@ class Annotating(Takes):
         return self.answer
 
 
-def test_annotations_reach_only_the_partitions_own_program():
+def test_annotations_reach_only_the_partitions_own_program(edge):
     early, late = Annotating("early", ("add.Tensor",)), Takes("late", ("relu.default",))
     early.answer = {"aten_add_tensor": {"told": 1}, "x": {"told": 2}}
-    program = torch.export.export(Chain(), (X,))
-    edge = to_edge_transform_and_lower(program).exported_program()
     lowered = Lowerer([early, late]).lower(edge)
     modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
     told = {

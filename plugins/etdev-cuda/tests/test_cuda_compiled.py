@@ -96,6 +96,17 @@ def test_an_adapted_partitioner_leaves_counters_outside_too():
     assert (storage["calls"], storage["sums"]) == ("outside", "owned")
 
 
+class Divided(nn.Module):
+    """Quotients by a constant without dimensions, and of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("three", torch.tensor(3, dtype=torch.int8))
+
+    def forward(self, x):
+        return x // self.three, self.three // x
+
+
 class Quotients(nn.Module):
     """Quotients by numbers and by a constant without dimensions, and one that is an index."""
 
@@ -111,10 +122,17 @@ class Quotients(nn.Module):
         return *by_three, *by_seven, three_by, y[self.place]
 
 
-def test_quotients_of_integers_by_constants_are_rounded_as_in_pytorch():
+BYTES = torch.cat([torch.arange(-128, 0), torch.arange(1, 128)]).to(torch.int8)
+
+
+def test_quotients_by_a_constant_are_rounded_as_in_pytorch():
     """Inductor takes an integer constant without dimensions for a float."""
-    x = torch.cat([torch.arange(-128, 0), torch.arange(1, 128)]).to(torch.int8)
-    assert_compiles_and_computes(Quotients(), (x, x.long() * ((1 << 55) + 1)))
+    assert_compiles_and_computes(Divided(), (BYTES,))
+
+
+@pytest.mark.suite
+def test_quotients_of_integers_by_constants_are_rounded_as_in_pytorch():
+    assert_compiles_and_computes(Quotients(), (BYTES, BYTES.long() * ((1 << 55) + 1)))
 
 
 def test_an_adapted_partitioner_leaves_divisors_outside_too():

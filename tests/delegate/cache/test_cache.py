@@ -25,6 +25,8 @@ from etdev.delegate.compiler_calls import Call
 from etdev.errors import CacheError
 
 X = torch.randn(3, 8)
+# Two partitions, exported once.
+MLP = torch.export.export(*nets.mlp())
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +125,7 @@ def test_a_hit_gives_the_same_bytes_and_compiles_nothing(model, plugins, tmp_pat
 def test_an_adapted_partitioner_is_cached(tmp_path):
     def lowered(cache):
         plugin = etdev.adapt(XnnpackPartitioner(), name="adapted")
-        return Lowerer([plugin], cache=cache).lower(*nets.mlp())
+        return Lowerer([plugin], cache=cache).lower(MLP)
 
     cold, warm = lowered(tmp_path), lowered(tmp_path)
     assert (set(states(cold)), set(states(warm))) == ({"compiled"}, {"hit"})
@@ -185,9 +187,9 @@ def test_a_program_from_the_cache_computes_what_the_model_does(tmp_path):
 
 def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("ETDEV_CACHE", str(tmp_path))
-    assert states(Lowerer(["cpu"], cache=False).lower(*nets.mlp())) == {"compiled": 2}
+    assert states(Lowerer(["cpu"], cache=False).lower(MLP)) == {"compiled": 2}
     assert list(tmp_path.iterdir()) == []
-    Lowerer(["cpu"]).lower(*nets.mlp())
+    Lowerer(["cpu"]).lower(MLP)
     assert len(entries(tmp_path)) == 2
 
 
@@ -196,7 +198,7 @@ def test_the_registry_names_the_folder(tmp_path, monkeypatch):
     registry = tmp_path / "registry.toml"
     folder = tmp_path / "kept"
     registry.write_text(f'[plugins.cpu]\n[cache]\nlocation = "{folder}"\nsize = "1 MiB"\n')
-    Lowerer(["cpu"], registry=registry).lower(*nets.mlp())
+    Lowerer(["cpu"], registry=registry).lower(MLP)
     assert len(entries(folder)) == 2
 
 
@@ -250,14 +252,14 @@ def damage(path, number):
 
 
 def test_a_damaged_entry_is_compiled_again(tmp_path):
-    cold = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
+    cold = Lowerer(["cpu"], cache=tmp_path).lower(MLP)
     for number in range(5):
         damage(entries(tmp_path)[0], number)
         with pytest.warns(EtdevWarning, match="compile cache: "):
-            again = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
+            again = Lowerer(["cpu"], cache=tmp_path).lower(MLP)
         assert states(again) == {"compiled": 1, "hit": 1}
         assert bytes_of(again) == bytes_of(cold)
-    assert states(Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())) == {"hit": 2}
+    assert states(Lowerer(["cpu"], cache=tmp_path).lower(MLP)) == {"hit": 2}
 
 
 def test_a_folder_that_can_not_be_used_is_one_warning(tmp_path):
@@ -267,7 +269,7 @@ def test_a_folder_that_can_not_be_used_is_one_warning(tmp_path):
         warnings.simplefilter("always")
         lowerer = Lowerer(["cpu"], cache=file)
         for _ in range(2):
-            assert states(lowerer.lower(*nets.mlp())) == {"compiled": 2}
+            assert states(lowerer.lower(MLP)) == {"compiled": 2}
     ours = [str(w.message) for w in caught if issubclass(w.category, EtdevWarning)]
     assert len(ours) == 1
     assert "the cache folder can't be written" in ours[0]
@@ -283,8 +285,8 @@ def remote(url, folder, timeout_s=20.0):
 @pytest.mark.parametrize("scheme", ["memory", "file"])
 def test_machines_share_a_url(scheme, tmp_path):
     url = next(NAMES) if scheme == "memory" else f"file://{tmp_path}/shared/deep"
-    cold = Lowerer(["cpu"], cache=remote(url, tmp_path / "one")).lower(*nets.mlp())
-    warm = Lowerer(["cpu"], cache=remote(url, tmp_path / "two")).lower(*nets.mlp())
+    cold = Lowerer(["cpu"], cache=remote(url, tmp_path / "one")).lower(MLP)
+    warm = Lowerer(["cpu"], cache=remote(url, tmp_path / "two")).lower(MLP)
     assert (states(cold), states(warm)) == ({"compiled": 2}, {"hit": 2})
     assert bytes_of(cold) == bytes_of(warm)
     # Also kept here now.
@@ -294,15 +296,15 @@ def test_machines_share_a_url(scheme, tmp_path):
 def test_a_damaged_entry_behind_a_url_is_compiled_again(tmp_path):
     url = next(NAMES)
     system, folder = fsspec.core.url_to_fs(url)
-    cold = Lowerer(["cpu"], cache=remote(url, tmp_path / "one")).lower(*nets.mlp())
+    cold = Lowerer(["cpu"], cache=remote(url, tmp_path / "one")).lower(MLP)
     for path in system.ls(folder, detail=False):
         system.pipe_file(path, system.cat_file(path)[:-1])
     with pytest.warns(EtdevWarning, match="checksum differs"):
-        again = Lowerer(["cpu"], cache=remote(url, tmp_path / "two")).lower(*nets.mlp())
+        again = Lowerer(["cpu"], cache=remote(url, tmp_path / "two")).lower(MLP)
     assert states(again) == {"compiled": 2}
     assert bytes_of(again) == bytes_of(cold)
     # What was damaged is replaced.
-    healed = Lowerer(["cpu"], cache=remote(url, tmp_path / "three")).lower(*nets.mlp())
+    healed = Lowerer(["cpu"], cache=remote(url, tmp_path / "three")).lower(MLP)
     assert states(healed) == {"hit": 2}
 
 
@@ -320,7 +322,7 @@ def test_a_url_that_hangs_costs_its_time_limit_once(tmp_path):
     fsspec.register_implementation("hanging", Hanging, clobber=True)
     start = time.monotonic()
     with pytest.warns(EtdevWarning, match=r"hanging://x: can't be read in 0\.2 s"):
-        lowered = Lowerer(["cpu"], cache=remote("hanging://x", tmp_path, 0.2)).lower(*nets.mlp())
+        lowered = Lowerer(["cpu"], cache=remote("hanging://x", tmp_path, 0.2)).lower(MLP)
     Hanging.released.set()
     assert states(lowered) == {"compiled": 2}
     assert time.monotonic() - start < 120
@@ -330,7 +332,7 @@ def test_a_url_that_hangs_costs_its_time_limit_once(tmp_path):
 @pytest.mark.parametrize("url", ["nosuch://bucket", "file:///dev/null/x"])
 def test_a_url_that_can_not_be_reached_is_a_warning(url, tmp_path):
     with pytest.warns(EtdevWarning, match=f"compile cache: {url}: can't be"):
-        lowered = Lowerer(["cpu"], cache=remote(url, tmp_path)).lower(*nets.mlp())
+        lowered = Lowerer(["cpu"], cache=remote(url, tmp_path)).lower(MLP)
     assert states(lowered) == {"compiled": 2}
 
 

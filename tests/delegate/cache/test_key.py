@@ -1,5 +1,6 @@
 """The key: whatever the compiled bytes depend on changes it, and nothing else does."""
 
+import copy
 import functools
 import importlib
 import json
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import define
+from attrs import define, evolve
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from models import nets
@@ -35,6 +36,7 @@ from etdev.delegate.compiler_calls import batches, calls_of
 from etdev.delegate.split import Split
 from etdev.errors import PluginError
 from etdev.registry import answers
+from etdev.runtime.decision import Decision
 
 
 def keys(
@@ -46,7 +48,11 @@ def keys(
 ) -> list[str]:
     """The keys of a model's partitions; `change` gets each program before it is looked at."""
     lowerer = Lowerer(list(plugins))
-    decided = lowerer.decide(model, inputs, **given)
+    return keys_of(lowerer, lowerer.decide(model, inputs, **given), change)
+
+
+def keys_of(lowerer: Lowerer, decided: Decision, change: Any = None) -> list[str]:
+    """The keys of what was decided."""
     splits = [
         Split(program, decided.plan[name].partitions, lowerer.composition.annotations(plan))
         for name, program in decided.programs.items()
@@ -80,7 +86,15 @@ class Net(nn.Module):
 
 
 X = torch.ones(3, 8)
-BASE = keys(Net(), (X,))
+LOWERER = Lowerer(["cpu"])
+DECIDED = LOWERER.decide(Net(), (X,))
+BASE = keys_of(LOWERER, DECIDED)
+
+
+def changed_keys(change: Any) -> list[str]:
+    """The keys of Net with a change of its split program, which has the specs of the method's."""
+    programs = {name: copy.deepcopy(program) for name, program in DECIDED.programs.items()}
+    return keys_of(LOWERER, evolve(DECIDED, programs=programs), change)
 
 
 def test_the_same_model_has_the_same_key_again():
@@ -135,7 +149,7 @@ def test_the_call_that_an_op_was_written_in_counts_and_its_name_does_not():
             for node, name in zip(nodes, names, strict=True):
                 node.meta["source_fn_stack"] = [(name, called)]
 
-        return keys(Net(), (X,), change=change)
+        return changed_keys(change)
 
     one = from_call("linear", "linear")
     assert one == from_call("linear_3", "linear_3")
@@ -199,7 +213,7 @@ def lines_moved(program) -> None:
 
 @pytest.mark.parametrize("change", [renamed, lines_moved])
 def test_names_of_nodes_and_places_in_the_source_do_not_count(change):
-    assert keys(Net(), (X,), change=change) == BASE
+    assert changed_keys(change) == BASE
 
 
 def handles(program) -> None:
@@ -261,7 +275,7 @@ def overload(program) -> None:
     ],
 )
 def test_what_a_backend_reads_of_a_program_counts(change):
-    assert keys(Net(), (X,), change=change) != BASE
+    assert changed_keys(change) != BASE
 
 
 @define(eq=False)
@@ -316,7 +330,7 @@ def test_versions_count(monkeypatch):
     known = origins.versions(["executorch", "torch", "etdev"])
     assert known.keys() >= {"executorch", "torch", "etdev"}
     monkeypatch.setattr("etdev.delegate.cache.key.versions", lambda _: {**known, "torch": "9"})
-    assert keys(Net(), (X,)) != BASE
+    assert keys_of(LOWERER, DECIDED) != BASE
 
 
 def test_code_of_an_editable_distribution_counts_by_its_files(tmp_path, monkeypatch):
@@ -479,7 +493,7 @@ def sparse(program) -> None:
 )
 def test_what_can_not_be_hashed_has_no_key(change, why):
     with pytest.raises(Uncacheable, match=why):
-        keys(Net(), (X,), change=change)
+        changed_keys(change)
 
 
 def test_what_lies_around_a_view_counts():
@@ -503,18 +517,9 @@ def test_what_lies_around_a_view_counts():
     ids=["dtype", "deterministic", "autocast"],
 )
 def test_settings_of_torch_count(setting):
-    decision = Lowerer(["cpu"]).decide(Net(), (X,))
-
-    def key() -> str:
-        splits = [Split(decision.programs["forward"], decision.plan["forward"].partitions)]
-        plugin = Lowerer(["cpu"]).plugins[0]
-        calls = [call for batch in batches(splits) for call in calls_of(batch, plugin)]
-        return name_of(calls[0], {}, Digests()).key
-
     with pytest.MonkeyPatch.context() as patch:
-        before = key()
         setting(patch)
-        assert key() != before == BASE[0]
+        assert keys_of(LOWERER, DECIDED) != BASE
 
 
 def test_a_backend_that_is_wrapped_is_not_what_was_installed(monkeypatch):
@@ -526,7 +531,7 @@ def test_a_backend_that_is_wrapped_is_not_what_was_installed(monkeypatch):
 
     monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(wrapped))
     with pytest.raises(Uncacheable, match="XnnpackByStructure is not of an installed version"):
-        keys(Net(), (X,))
+        keys_of(LOWERER, DECIDED)
 
 
 class Silent:
@@ -554,4 +559,4 @@ def test_the_code_that_a_compiler_goes_on_to_counts(monkeypatch):
     own = XnnpackBackend.preprocess
     monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(lambda *given: own(*given)))
     with pytest.raises(Uncacheable, match="XnnpackByStructure is not of an installed version"):
-        keys(Net(), (X,))
+        keys_of(LOWERER, DECIDED)
