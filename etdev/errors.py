@@ -6,6 +6,7 @@ A text reads *who: what is wrong; what to do*, and the three parts are attribute
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 
@@ -100,6 +101,13 @@ class TuneError(EtdevError):
 
 class EtdevWarning(UserWarning):
     """Something etdev had to assume, or a model that is probably not what was meant."""
+
+
+def warn_or_raise(error: EtdevError, strict: bool) -> None:
+    """Raise an error under `strict`; else give a warning with its text."""
+    if strict:
+        raise error
+    warnings.warn(str(error), EtdevWarning, stacklevel=3)
 
 
 # The cure of an error about one that a plugin or ExecuTorch raised.

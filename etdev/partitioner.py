@@ -8,7 +8,6 @@ and written in ATen again; its quirks that remain are refused once the edge prog
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
@@ -21,7 +20,7 @@ from torch.export import ExportedProgram
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
-from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
+from etdev.errors import BudgetError, LoweringError, PluginError, warn_or_raise
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.lowering.completion import completed
@@ -136,9 +135,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._composition.rules.check([plan])
         self._composition.check_here(Plan((plan,)))
         self._refuse_whole_ops(program, plan)
-        check_claimed(
-            "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
-        )
+        cure = "lower with etdev.Lowerer, which computes it otherwise"
+        check_claimed("partitioner", [plan], cure)
         quirks.refuse(_PLANNED, _with_calls(program, plan), self.method)
         self._warn(plan)
         self.plan = plan
@@ -159,16 +157,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def _refuse_shared_state(self) -> None:
         """Refuse state that methods share; ExecuTorch has begun with all before it partitions."""
-        begun = [(one.method, program) for one in _BEGUN for program in one.begun]
-        numbered = {f"{method} {index}": program for index, (method, program) in enumerate(begun)}
-        if states := shared_states(numbered):
+        begun = {f"{one.method} {id(program)}": program for one in _BEGUN for program in one.begun}
+        if states := shared_states(begun):
             self.begun.clear()
             target = next(iter(states[0].targets.values()))
-            raise LoweringError(
-                "partitioner",
-                f"methods share buffer {target!r}, and ExecuTorch gives each method its own",
-                "lower with etdev.Lowerer, or accept that with share_state=False",
-            )
+            what = f"methods share buffer {target!r}, and ExecuTorch gives each method its own"
+            cure = "lower with etdev.Lowerer, or accept that with share_state=False"
+            raise LoweringError("partitioner", what, cure)
 
     def _tagged(self, program: ExportedProgram, plan: MethodPlan) -> PartitionResult:
         given = _given(program, plan)
@@ -190,8 +185,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
         """Refuse an op that was kept whole for a plugin, which doesn't claim it.
 
-        ExecuTorch keeps more whole than it is asked to: an op that is wanted whole in some places
-        only.
+        ExecuTorch keeps an op whole everywhere if it is wanted whole in some places.
         """
         fallback = set(plan.fallback)
         for node in program.graph.nodes:
@@ -207,9 +201,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             place = f" at {entry.line}" if entry.line else ""
             what = f"{entry.op} ({entry.node}){place}: {entry.caveat}"
             error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
-            if self._composition.rules.strict:
-                raise error
-            warnings.warn(str(error), EtdevWarning, stacklevel=3)
+            warn_or_raise(error, self._composition.rules.strict)
 
 
 def _with_calls(program: ExportedProgram, plan: MethodPlan) -> ExportedProgram:

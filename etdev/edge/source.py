@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from etdev.edge.advice import cure_of, problem_of
-from etdev.errors import EtdevWarning, SourceError, first_line
+from etdev.errors import SourceError, first_line, warn_or_raise
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.fake_tensors import FakeTensor
@@ -55,8 +54,8 @@ class Method:
         if self.inputs is None:
             raise SourceError(self.name, "has no example inputs", "give inputs")
         if any(module.training and isinstance(module, _MODAL) for module in self.model.modules()):
-            what = "dropout or batch norm is in training mode; call .eval() on the module first"
-            warnings.warn(f"{self.name}: {what}", EtdevWarning, stacklevel=2)
+            what = "dropout or batch norm is in training mode"
+            warn_or_raise(SourceError(self.name, what, "call .eval() on the module first"), False)
         shapes = {"dynamic_shapes": self.dynamic_shapes}
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.

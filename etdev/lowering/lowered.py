@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
@@ -14,7 +13,7 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.delegate.split import Weights
-from etdev.errors import ArtifactError, EtdevWarning, LoweringError, shown
+from etdev.errors import ArtifactError, LoweringError, shown, warn_or_raise
 from etdev.files import check_program, publish, scratch, unseen
 from etdev.lowering.composition import guarded
 from etdev.pte.embedded_plan import embed, embed_state
@@ -82,11 +81,10 @@ class Lowered:
         again, and plans memory for state that methods share.
         """
         if shared := [str(state) for state in self.plan.state if state.shared]:
-            what = (
-                f"methods share state, {', '.join(shared)}, which its to_executorch gives to each"
-            )
+            names = ", ".join(shared)
+            what = f"methods share state, {names}, which its to_executorch gives to each"
             cure = "call Lowered.to_executorch instead, or lower with share_state=False"
-            warnings.warn(str(LoweringError("Lowered.edge", what, cure)), EtdevWarning, 2)
+            warn_or_raise(LoweringError("Lowered.edge", what, cure), False)
         with turn():
             return self._build()
 

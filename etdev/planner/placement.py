@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 
 from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 
-from etdev.errors import DeviceError, EtdevWarning
+from etdev.errors import DeviceError, warn_or_raise
 from etdev.graph.nodes import delegate_device, graph_modules
 from etdev.schema.device import CPU, Device, Probe
 from etdev.schema.partition import Assumed, Partition
@@ -38,7 +37,7 @@ def place(
         return partition.on(answer, "derived")
     cure = f'pin it: devices={{"{partition.plugin}": "{answer.device}"}}'
     what = f"had to assume {answer.device} for {partition.where}: {answer.why}"
-    _warn(DeviceError(partition.plugin, what, cure), strict)
+    warn_or_raise(DeviceError(partition.plugin, what, cure), strict)
     return partition.on(answer.device, "assumed", answer.why)
 
 
@@ -52,7 +51,7 @@ def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> 
         what = f"{partition.where} is put on {device}, and this machine has {', '.join(alike)}"
         pinned = f'devices={{"{partition.plugin}": "{alike[0]}"}}'
         cure = f"run it where {device} is, or {pinned} or --device {partition.plugin}={alike[0]}"
-        _warn(DeviceError(partition.plugin, what, cure), strict)
+        warn_or_raise(DeviceError(partition.plugin, what, cure), strict)
 
 
 def with_caveats(
@@ -75,11 +74,5 @@ def with_caveats(
         what = f"{where} put on {device} ({source}), but {caveat}"
         refused = strict and source != "pinned"
         pin = f'or pin the device, devices={{"{plugin}": "{device}"}}, or lower without strict'
-        _warn(DeviceError(plugin, what, pin if refused else ""), refused)
+        warn_or_raise(DeviceError(plugin, what, pin if refused else ""), refused)
     return noted
-
-
-def _warn(error: DeviceError, strict: bool) -> None:
-    if strict:
-        raise error
-    warnings.warn(str(error), EtdevWarning, stacklevel=3)

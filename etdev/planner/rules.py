@@ -7,7 +7,6 @@ else the default holds.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -18,12 +17,12 @@ from etdev.errors import (
     BudgetError,
     DeviceError,
     EtdevError,
-    EtdevWarning,
     LoweringError,
     PinError,
     PluginError,
     RegistryError,
     shown,
+    warn_or_raise,
 )
 from etdev.registry.registry import Registry
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
@@ -77,18 +76,14 @@ class Rules:
         for plugin, own in self.limits.items():
             if own.methods and not set(own.methods) & set(methods):
                 what = f"is asked about {', '.join(own.methods)} only, which the program lacks"
-                error = PluginError(plugin, what, f"it has {', '.join(methods)}")
-                warnings.warn(str(error), EtdevWarning, stacklevel=2)
+                warn_or_raise(PluginError(plugin, what, f"it has {', '.join(methods)}"), False)
 
     def check_matched(self, matched: Collection[Pin]) -> None:
         """Warn of pins that matched nothing in any method; refuse them under `strict`."""
         for pin in dict.fromkeys(self.pins):
-            if pin in matched:
-                continue
-            error = PinError(f"pin {pin}", "matches no node", "etdev plan --json lists them all")
-            if self.strict:
-                raise error
-            warnings.warn(str(error), EtdevWarning, stacklevel=2)
+            if pin not in matched:
+                cure = "etdev plan --json lists them all"
+                warn_or_raise(PinError(f"pin {pin}", "matches no node", cure), self.strict)
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
         """Refuse plans that exceed the budget or, under `strict`, don't keep a pin."""
@@ -226,10 +221,9 @@ def _check_listed(pin: Pin, registry: Registry, plugins: Collection[str]) -> Non
             f"pin {pin} names an unknown plugin",
             f"known are {known}",
         )
-    what = (
-        f"pin {pin}: plugin {pin.plugin} is not in use, so its nodes fall back to portable kernels"
-    )
-    warnings.warn(f"{what}; install {pin.plugin} or remove the pin", EtdevWarning, stacklevel=5)
+    what = f"plugin {pin.plugin} is not in use, so its nodes fall back to portable kernels"
+    cure = f"install {pin.plugin} or remove the pin"
+    warn_or_raise(PinError(f"pin {pin}", what, cure), False)
 
 
 def _asked(plugins: Collection[str]) -> str:

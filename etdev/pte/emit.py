@@ -123,7 +123,7 @@ def emit(
     )
     gradients = torch.set_grad_enabled(torch.is_grad_enabled() and plain)
     with gradients, unbound(*programs), warnings.catch_warnings():
-        # The initial state of buffers is complete, see edge/initial_values.py.
+        # The initial values of buffers are complete, see etdev/quirks/buffers.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         program = manager.to_executorch(completed)
     skipping = {name: skip != Skips() for name, skip in skips.items()}

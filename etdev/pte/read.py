@@ -69,7 +69,8 @@ def _compiled(data: memoryview) -> dict[str, list[Compiled]]:
     payloads, found = program.backend_delegate_data, {}
     contents = {key: bytes(content) for key, (_, content) in named.items()}
     for plan in program.execution_plan:
-        order = dict.fromkeys(call.delegate_index for call in _calls(plan))
+        calls = _instructions(plan, "DelegateCall")
+        order = dict.fromkeys(call.delegate_index for call in calls)
         found[plan.name] = [
             Compiled(each.id, bytes(payloads[each.processed.index].data), _specs(each), contents)
             for each in map(plan.delegates.__getitem__, order)
@@ -111,9 +112,12 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
 
 
 def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifact:
-    calls = _calls(plan)
-    kernels = [item for item in _instructions(plan) if type(item).__name__ == "KernelCall"]
-    counts = Counter(operator_name(plan.operators[item.op_index]) for item in kernels)
+    calls = _instructions(plan, "DelegateCall")
+    counts, used = Counter[str](), dict[str, list[Any]]()
+    for call in _instructions(plan, "KernelCall"):
+        name = operator_name(plan.operators[call.op_index])
+        counts[name] += 1
+        used.setdefault(name, []).extend(_tensors(plan, call))
     tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
     return MethodArtifact(
         name=plan.name,
@@ -122,21 +126,18 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         delegates=tuple(_delegates(program, plan, calls, plugins)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(COPIES)},
         operators=tuple(operator_name(operator) for operator in plan.operators),
-        dtypes=_kernel_dtypes(plan, kernels),
+        dtypes={name: tuple(dict.fromkeys(map(dtype_of, own))) for name, own in used.items()},
         host_to_device=counts[f"{COPIES}_h2d_copy.out"],
         device_to_host=counts[f"{COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
-        misplaced=(*_stray(plan, tensors), *_off_host(plan, kernels)),
+        misplaced=(*_stray(plan, tensors), *_off_host(used)),
         external=tuple(dict.fromkeys(_external(tensors))),
     )
 
 
-def _instructions(plan: Any) -> list[Any]:
-    return [item.instr_args for chain in plan.chains for item in chain.instructions]
-
-
-def _calls(plan: Any) -> list[Any]:
-    return [item for item in _instructions(plan) if type(item).__name__ == "DelegateCall"]
+def _instructions(plan: Any, kind: str) -> list[Any]:
+    items = [item.instr_args for chain in plan.chains for item in chain.instructions]
+    return [item for item in items if type(item).__name__ == kind]
 
 
 def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
@@ -148,21 +149,12 @@ def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
             yield f"a tensor on {device(tensor)} has its memory on {arena}"
 
 
-def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
+def _off_host(used: Mapping[str, Sequence[Any]]) -> Iterable[str]:
     """Describe kernels, except copies between devices, that get a tensor that is not on the CPU."""
-    for kernel in kernels:
-        name = operator_name(plan.operators[kernel.op_index])
-        for tensor in () if name.startswith(COPIES) else _tensors(plan, kernel):
+    for name, tensors in used.items():
+        for tensor in () if name.startswith(COPIES) else tensors:
             if not device(tensor).is_cpu:
                 yield f"the kernel {name} is given a tensor on {device(tensor)}"
-
-
-def _kernel_dtypes(plan: Any, kernels: Iterable[Any]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for kernel in kernels:
-        dtypes = found.setdefault(operator_name(plan.operators[kernel.op_index]), [])
-        dtypes += map(dtype_of, _tensors(plan, kernel))
-    return {name: tuple(dict.fromkeys(dtypes)) for name, dtypes in found.items()}
 
 
 def _tensors(plan: Any, call: Any) -> list[Any]:
@@ -178,10 +170,8 @@ def _external(tensors: Iterable[Any]) -> Iterable[str]:
 
 
 def _arenas(plan: Any) -> Iterable[Arena]:
-    where = {
-        item.buffer_idx: Device(item.device_type.name.lower(), item.device_index)
-        for item in getattr(plan, "non_const_buffer_device", None) or ()
-    }
+    labels = getattr(plan, "non_const_buffer_device", None) or ()
+    where = {item.buffer_idx: _device(item) for item in labels}
     # Buffer 0 stands for the constants and is not planned.
     for index, size in enumerate(plan.non_const_buffer_sizes[1:], 1):
         yield Arena(where.get(index, CPU), size)
@@ -264,5 +254,8 @@ def _is_native(content: Any) -> bool:
 
 def device(tensor: Any) -> Device:
     """Return the device of ExecuTorch's schema object of a tensor."""
-    extra = tensor.extra_tensor_info
-    return Device(extra.device_type.name.lower(), extra.device_index) if extra else CPU
+    return _device(tensor.extra_tensor_info) if tensor.extra_tensor_info else CPU
+
+
+def _device(label: Any) -> Device:
+    return Device(label.device_type.name.lower(), label.device_index)

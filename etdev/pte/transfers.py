@@ -94,23 +94,22 @@ def _complete_single_outputs(graph_module: GraphModule) -> None:
         back.meta["spec"].device, back.meta["spec"].device_index = DeviceType.CPU, 0
         call.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
         for user in list(back.users):
-            if user.target is H2D and _same_device(user.meta["spec"], spec):
+            if user.target is H2D and _place(user.meta["spec"]) == _place(spec):
                 user.replace_all_uses_with(call)
                 graph.erase_node(user)
         if not back.users:
             graph.erase_node(back)
 
 
-def _same_device(one: TensorSpec, other: TensorSpec) -> bool:
-    return (one.device, one.device_index) == (other.device, other.device_index)
+def _place(spec: TensorSpec) -> tuple[DeviceType, int]:
+    return spec.device, spec.device_index
 
 
 def _merge(graph_module: GraphModule) -> None:
     first: dict[tuple[Node, DeviceType, int], Node] = {}
     for node in graph_module.graph.find_nodes(op="call_function", target=H2D):
-        spec: TensorSpec = node.meta["spec"]
-        source = node.all_input_nodes[0]
-        earlier = first.setdefault((source, spec.device, spec.device_index), node)
+        key = (node.all_input_nodes[0], *_place(node.meta["spec"]))
+        earlier = first.setdefault(key, node)
         if earlier is not node:
             node.replace_all_uses_with(earlier)
             graph_module.graph.erase_node(node)
@@ -122,7 +121,7 @@ def _skip_inputs(graph_module: GraphModule) -> None:
         spec: TensorSpec = source.meta["spec"]
         if source.op != "placeholder" or len(source.users) != 1 or spec.const:
             continue
-        spec.device, spec.device_index = node.meta["spec"].device, node.meta["spec"].device_index
+        spec.device, spec.device_index = _place(node.meta["spec"])
         node.replace_all_uses_with(source)
         graph_module.graph.erase_node(node)
 

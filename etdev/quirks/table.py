@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
@@ -15,7 +14,7 @@ from packaging.requirements import Requirement
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
+from etdev.errors import EtdevError, LoweringError, PluginError, first_line, warn_or_raise
 from etdev.graph.nodes import graph_modules, op_name, ops_with_lines, where
 from etdev.quirks import QUIRKS
 from etdev.registry import answers
@@ -188,7 +187,7 @@ def _refuse(refusal: Refusal | None, method: str, found: Sequence[Any], who: str
     if not (refusal and refusal.warns):
         raise _error_of(refusal, method, found, who)
     for each in found:
-        warnings.warn(str(_error_of(refusal, method, [each], who)), EtdevWarning, stacklevel=3)
+        warn_or_raise(_error_of(refusal, method, [each], who), False)
 
 
 def _error_of(

@@ -6,13 +6,12 @@ torch is imported where a program is at hand, since `etdev check` asks in anothe
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, redirect_stderr
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from etdev.errors import EtdevWarning, RunError
+from etdev.errors import RunError, warn_or_raise
 from etdev.pte.artifact import MethodArtifact
 
 if TYPE_CHECKING:
@@ -75,14 +74,9 @@ def warn_of_missing(methods: Sequence[MethodArtifact], strict: bool) -> None:
         kernels = [name for name in lacking if not name.startswith("et_copy::")]
         if not kernels:
             continue
-        error = RunError(
-            f"method {method.name!r}",
-            f"the runtime has no kernel {', '.join(kernels)}",
-            "the .pte fails to load without it; leave out that op, or give it to a plugin",
-        )
-        if strict:
-            raise error
-        warnings.warn(str(error), EtdevWarning, stacklevel=5)
+        what = f"the runtime has no kernel {', '.join(kernels)}"
+        cure = "the .pte fails to load without it; leave out that op, or give it to a plugin"
+        warn_or_raise(RunError(f"method {method.name!r}", what, cure), strict)
 
 
 def op_of(kernel: str) -> str:

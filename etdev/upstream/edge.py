@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program import _program
+from executorch.exir.program._program import lift_constant_tensor_pass as lift_constants
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
@@ -20,7 +21,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from etdev.upstream.operators import OpOverload
 from etdev.upstream.tracing import turn
 
-__all__ = ["LazyGraphModule", "Verifier"]
+__all__ = ["LazyGraphModule", "Verifier", "lift_constants"]
 Pass = Callable[[GraphModule], PassResult]
 
 
@@ -55,11 +56,6 @@ def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
     for name, value in parts.items():
         setattr(changed, f"_{name}", value)
     return changed
-
-
-def lift_constants(program: ExportedProgram) -> ExportedProgram:
-    """Make inputs of a program of the constants that passes left in its graph, in place."""
-    return _program.lift_constant_tensor_pass(program)  # type: ignore[no-any-return]
 
 
 def without_dim_order() -> EdgeCompileConfig:

@@ -31,8 +31,7 @@ def remade(value: FakeTensor, mode: FakeTensorMode, data: torch.Tensor) -> FakeT
 def in_shape_env(size: Any, env: ShapeEnv, renamed: Mapping[Any, Any]) -> Any:
     """Return a symbolic size in another shape env, with other names of some symbols."""
     node = size.node.with_shape_env(env)
-    if renamed:
-        node._expr = node._expr.xreplace(renamed)
+    node._expr = node._expr.xreplace(renamed)
     return type(size)(node)
 
 

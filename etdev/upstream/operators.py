@@ -49,5 +49,4 @@ def schema_of(op: OpOverload) -> torch.FunctionSchema:
 
 def is_composite(op: OpOverload) -> bool:
     """Return True if torch composes an op of other ops, and its gradient of theirs."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return bool(op.has_kernel_for_dispatch_key(key))
+    return bool(op._can_decompose())

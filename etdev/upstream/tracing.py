@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch._logging.structured import INTERN_TABLE
@@ -89,13 +90,8 @@ def restricting_frames(*export: Any, **options: Any) -> list[list[tuple[str, int
 
     `torch.export.export` keeps none of them. Takes its arguments, and runs the model once more.
     """
-    logs = logging.getLogger("torch.export._draft_export")
-    level = logs.level
-    logs.setLevel(logging.CRITICAL)
-    try:
+    with patch.object(logging.getLogger("torch.export._draft_export"), "disabled", True):
         program: Any = torch.export.draft_export(*export, **options)
-    finally:
-        logs.setLevel(level)
     stacks = (failure.data.get("user_stack") or () for failure in program._report.failures)
     # The report lacks files that torch named before.
     files = {number: name for name, number in INTERN_TABLE.items()}
