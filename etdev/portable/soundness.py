@@ -22,6 +22,7 @@ from etdev.portable.decompositions import (
     halves,
     integers,
     kernels,
+    linalg,
     order,
     pooling,
     quantisers,
@@ -70,10 +71,10 @@ _TEXTS = {
 
 def fault_of(node: Node) -> Fault | None:
     """Return what is wrong with the kernel of a node; None if it is right."""
-    op = aten_op(node.target)
+    # The ops of a library that may not be imported yet are in the tables by name.
+    ops = (aten_op(node.target), op_name(node))
     for code, table in _TABLES.items():
-        if op in table:
-            applies, formula = table[op]
+        for applies, formula in (table[op] for op in ops if op in table):
             if applies(node):
                 return Fault(code, _TEXTS[code], formula, rare=table is _RARELY_WRONG)
     return None
@@ -123,6 +124,7 @@ _MISSING: _Faults = {
     aten._adaptive_avg_pool3d.default: (when.always, pooling.adaptive_avg_pool),
     aten._embedding_bag.default: (when.first_is_read, bags.embedding_bag),
     aten.empty_strided.default: (when.always, kernels.empty_strided),
+    "transformers.grouped_mm_fallback.default": (when.always, linalg.grouped_mm),
     aten.randperm.default: (when.always, randoms.randperm),
 }
 _WRONG: _Faults = {

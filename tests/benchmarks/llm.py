@@ -3,12 +3,13 @@
 PYTHONPATH=tests python -m benchmarks.llm [--hidden 256 --layers 4] [--quantize 8da4w]
 
 ExecuTorch's path is given the same two methods, with a cache for each, since it can't share one.
+A side whose logits are not those of PyTorch fails, and nothing is compared with it.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,17 +20,16 @@ from typing import Any
 import torch
 from attrs import frozen
 from benchmarks import record
+from decoders import rivals
 from etdev_llm import generation
-from etdev_llm.comparison import Comparison, expected
+from etdev_llm.comparison import Comparison, expected, tolerance_of
 from etdev_llm.player import Player
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from executorch.runtime import Runtime
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationConfig
-from transformers.exporters.exporter_executorch import ExecutorchConfig, ExecutorchExporter
-from transformers.exporters.utils import decompose_for_generation
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from etdev import Lowerer
 
@@ -55,14 +55,14 @@ class Side:
     decode: Callable[[int], Any]
 
 
-def by_etdev(model: Any, folder: Path) -> Side:
+def by_etdev(model: Any, folder: Path, tolerance: float) -> Side:
     """Lower it with etdev, and compare a generation with eager PyTorch."""
     made = generation(model, LENGTH)
     lowerer = Lowerer(["cpu"], cache=False)
     took, path = record.clock(
         lambda: lowerer.lower(made.methods, settings=made.settings).save(folder / "net.pte")
     )
-    player, done = Player(path), Comparison("etdev", 2e-2)
+    player, done = Player(path), Comparison("etdev", tolerance)
     steps = player.generate(range(PROMPT), STEPS)
     done.compare(steps, expected(model, steps))
     prompt = list(range(PROMPT))
@@ -74,7 +74,8 @@ def by_etdev(model: Any, folder: Path) -> Side:
     )
 
 
-def by_executorch(model: Any, folder: Path) -> Side:
+@torch.no_grad()
+def by_executorch(model: Any, folder: Path, tolerance: float) -> Side:
     """Lower the same methods with ExecuTorch's own conversion."""
     methods = generation(model, LENGTH).methods
 
@@ -96,7 +97,11 @@ def by_executorch(model: Any, folder: Path) -> Side:
     program = Runtime.get().load_program(path)
     loaded = {name: program.load_method(name) for name in ("prefill", "decode")}
     prompt, token = torch.arange(PROMPT)[None], torch.tensor([[7]])
-    start = torch.tensor([0])
+    start, wanted = torch.tensor([0]), model(input_ids=prompt).logits[:, -1]
+    rivals.agree("prefill", loaded["prefill"].execute([prompt, start])[0], wanted, tolerance)
+    for at in range(PROMPT):
+        (found,) = loaded["decode"].execute([prompt[:, at : at + 1], torch.tensor([at])])
+    rivals.agree("decode", found, wanted, tolerance)
     return Side(
         took,
         path.stat().st_size,
@@ -105,28 +110,14 @@ def by_executorch(model: Any, folder: Path) -> Side:
     )
 
 
-def by_transformers(model: Any, folder: Path) -> Side:
+def by_transformers(model: Any, folder: Path, tolerance: float) -> Side:
     """Export it with transformers' exporter, which writes a file for each method."""
     ids = torch.arange(PROMPT)[None]
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    static = GenerationConfig(cache_implementation="static", max_cache_len=LENGTH)
-    parts = decompose_for_generation(copy.deepcopy(model), inputs, generation_config=static)
-    runners: dict[str, Any] = {}
-
-    def export() -> None:
-        for name, (part, own) in parts.items():
-            made = ExecutorchExporter().export(part, dict(own), config=ExecutorchConfig("xnnpack"))
-            made.save_pretrained(folder / name)
-            runners[name] = made
-
-    took, _ = record.clock(export)
-    size = sum(file.stat().st_size for name in parts for file in (folder / name).rglob("*.pte"))
-    return Side(
-        took,
-        size,
-        lambda: runners["prefill"](**parts["prefill"][1]),
-        lambda _: runners["decode"](**parts["decode"][1]),
-    )
+    took, programs = record.clock(lambda: rivals.by_exporter(model, ids, LENGTH))
+    size = rivals.saved(programs, folder)
+    rivals.check(programs, model, ids, tolerance)
+    (prefill, prompt), (decode, token) = (programs[name] for name in ("prefill", "decode"))
+    return Side(took, size, lambda: prefill(**prompt), lambda _: decode(**token))
 
 
 def by_eager(model: Any) -> Side:
@@ -169,15 +160,8 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def main() -> None:
-    """Measure all sides, print the ratios, keep them as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--vocabulary", type=int, default=4096)
-    parser.add_argument("--quantize", default="none")
-    options = parser.parse_args()
-    record.quiet()
+def measured(options: Any, quantize: str) -> tuple[dict[str, Any], list[record.Bar]]:
+    """Measure all sides with one quantisation, and return the numbers and bars."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(
         "llama", vocab_size=options.vocabulary, hidden_size=options.hidden,
@@ -185,26 +169,49 @@ def main() -> None:
         num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=LENGTH,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config).eval()
-    if options.quantize != "none":
+    parameters = model.num_parameters()
+    if quantize != "none":
         from etdev_llm.quantisation import quantise
 
-        quantise(model, options.quantize, "none")
+        quantise(model, quantize, "none")
     makers = {
         "etdev": by_etdev, "executorch": by_executorch, "transformers": by_transformers
     }  # fmt: skip
     sides, failed = dict[str, Side](), dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
-        for name, maker in makers.items():
+        for name in options.sides:
             try:
-                sides[name] = maker(model, Path(folder))
+                sides[name] = makers[name](model, Path(folder), tolerance_of(model, quantize))
             except Exception as error:
                 failed[name] = f"{type(error).__name__}: {error}"[:200]
         sides["eager"] = by_eager(model)
         rates = speeds(sides)
-    _report(options, sides, rates, failed)
+    return _report(quantize, parameters, sides, rates, failed)
 
 
-def _report(options: Any, sides: dict[str, Side], rates: Any, failed: dict[str, str]) -> None:
+def main() -> None:
+    """Measure with each quantisation, print the ratios, keep them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=4096)
+    parser.add_argument("--quantize", nargs="*", default=["none", "8da4w"])
+    parser.add_argument("--sides", nargs="*", default=["etdev", "executorch", "transformers"])
+    options = parser.parse_args()
+    record.quiet()
+    runs, bars, load = [], list[record.Bar](), os.getloadavg()[0]
+    for quantize in options.quantize:
+        run, own = measured(options, quantize)
+        runs.append(run)
+        bars += own
+    state = {"before": load, "after": os.getloadavg()[0]}
+    record.save("llm", {"options": vars(options), "load": state, "runs": runs}, bars)
+    record.show("llm", bars)
+
+
+def _report(
+    quantize: str, parameters: int, sides: dict[str, Side], rates: Any, failed: dict[str, str]
+) -> tuple[dict[str, Any], list[record.Bar]]:
     rows = [
         {
             "side": name,
@@ -217,24 +224,25 @@ def _report(options: Any, sides: dict[str, Side], rates: Any, failed: dict[str, 
     ]
     ours, bars = sides["etdev"], []
     if theirs := sides.get("transformers"):
-        bars.append(record.Bar("bytes, etdev / transformers", ours.size / theirs.size, MOST_BYTES))
+        ratio = ours.size / theirs.size
+        bars.append(record.Bar(f"{quantize}: bytes, etdev / transformers", ratio, MOST_BYTES))
     if theirs := sides.get("executorch"):
         ratio = ours.took.cpu_s / theirs.took.cpu_s
-        bars.append(record.Bar("lowering, etdev / ExecuTorch", ratio, MOST_TIME))
-    rivals = [name for name in ("executorch", "transformers") if name in sides]
-    for index, what in enumerate(("prefill", "decode") if rivals else ()):
-        ratio = rates["etdev"][index] / max(rates[name][index] for name in rivals)
-        bars.append(record.Bar(f"{what}, etdev / best .pte", ratio, LEAST_SPEED, True))
-    record.save("llm", {"options": vars(options), "sides": rows, "failed": failed}, bars)
+        bars.append(record.Bar(f"{quantize}: lowering, etdev / ExecuTorch", ratio, MOST_TIME))
+    best = [name for name in ("executorch", "transformers") if name in sides]
+    for index, what in enumerate(("prefill", "decode") if best else ()):
+        ratio = rates["etdev"][index] / max(rates[name][index] for name in best)
+        bars.append(record.Bar(f"{quantize}: {what}, etdev / best .pte", ratio, LEAST_SPEED, True))
     record.table(
-        "a decoder: processor seconds of lowering, bytes, tokens per second",
+        f"a decoder, {quantize}: processor seconds of lowering, bytes, tokens per second",
         ["side", "lowering", "bytes", "prefill", "decode"],
         [[r["side"], f"{r['lowering_cpu_s']:.1f}", r["bytes"], f"{r['prefill_per_s']:.0f}",
           f"{r['decode_per_s']:.0f}"] for r in rows],
     )  # fmt: skip
     for name, why in failed.items():
         record.console.print(f"{name} fails: {why}")
-    record.show("llm", bars)
+    run = {"quantize": quantize, "parameters": parameters, "sides": rows, "failed": failed}
+    return run, bars
 
 
 if __name__ == "__main__":

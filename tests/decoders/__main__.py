@@ -73,18 +73,15 @@ def lowered(model: Any, order: str) -> dict[str, Any]:
 def exported(model: Any) -> dict[str, Any]:
     """Export a decoder with transformers' own exporter, a file for each of two methods."""
     import torch
-    from transformers import GenerationConfig
-    from transformers.exporters.exporter_executorch import ExecutorchConfig, ExecutorchExporter
-    from transformers.exporters.utils import decompose_for_generation
 
-    inputs = {"input_ids": torch.arange(1, 8)[None], "attention_mask": torch.ones(1, 7).long()}
-    static = GenerationConfig(cache_implementation="static", max_cache_len=LENGTH)
-    parts = decompose_for_generation(model, inputs, generation_config=static)
+    from decoders import rivals
+
+    ids = torch.arange(1, 8)[None]
+    programs = rivals.by_exporter(model, ids, LENGTH)
     with tempfile.TemporaryDirectory() as folder:
-        for name, (part, own) in parts.items():
-            made = ExecutorchExporter().export(part, own, config=ExecutorchConfig("xnnpack"))
-            made.save_pretrained(f"{folder}/{name}")
-        return {"bytes": sum(file.stat().st_size for file in Path(folder).rglob("*.pte"))}
+        size = rivals.saved(programs, Path(folder))
+    rivals.check(programs, model, ids, 1e-4)
+    return {"bytes": size}
 
 
 def run(file: Path, kinds: list[str], orders: list[str]) -> None:

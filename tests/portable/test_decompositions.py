@@ -333,6 +333,55 @@ def test_products_of_bytes():
     assert_agrees(Lowerer([]).lower(module, (x, y)), module, (x, y), (-x, y))
 
 
+class Experts(nn.Module):
+    """Multiplies the rows of each expert by its matrix."""
+
+    def __init__(self, op, dtype=torch.float32):
+        super().__init__()
+        self.op, self.weight = op, nn.Parameter(torch.randn(4, 8, 16).to(dtype))
+
+    def forward(self, x, ends):
+        return self.op(x, self.weight, ends)
+
+
+def experts(*ends, rows=None, dtype=torch.float32):
+    """Return rows and the ends of those of each expert, of whom some have none."""
+    return torch.randn(rows or ends[-1], 8).to(dtype), torch.tensor(ends, dtype=torch.int32)
+
+
+FEW = (0, 1, 1, 3), (3, 3, 3, 3), (0, 0, 0, 3)
+MANY = (0, 2, 5, 9), (9, 9, 9, 9), (0, 0, 0, 9)
+
+
+def test_rows_of_experts():
+    pytest.importorskip("transformers.integrations.moe")
+    module = Experts(torch.ops.transformers.grouped_mm_fallback)
+    rows = torch.export.Dim("rows", min=1, max=16)
+    lowered = Lowerer([]).lower(module, experts(*MANY[0]), dynamic_shapes=({0: rows}, None))
+    wrong = experts(1, 2, 3, 4)
+    wrong[0][0], wrong[0][2] = math.inf, math.nan
+    # Rows behind those of all experts are zeros.
+    rest = experts(1, 1, 2, 4, rows=7), experts(0, 0, 0, 0, rows=2)
+    ends = (*MANY, *FEW, (0, 0, 0, 1), (4, 4, 12, 16))
+    assert_agrees(lowered, module, *(experts(*known) for known in ends), wrong, *rest)
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize("ends", [FEW, MANY])
+def test_a_fixed_number_of_rows_of_experts(ends, plugins):
+    pytest.importorskip("transformers.integrations.moe")
+    module = Experts(torch.ops.transformers.grouped_mm_fallback)
+    agree([module], *(experts(*known) for known in ends), plugins=plugins)
+
+
+@pytest.mark.suite
+def test_rows_of_experts_in_halves():
+    module = Experts(aten._grouped_mm.default, torch.bfloat16)
+    inputs = [experts(*known, dtype=torch.bfloat16) for known in MANY]
+    assert_agrees(Lowerer([]).lower(module, inputs[0]), module, *inputs, tolerance=2**-7)
+
+
 @pytest.mark.suite
 def test_small_matrices():
     functions = [

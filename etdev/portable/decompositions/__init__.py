@@ -24,17 +24,10 @@ from etdev.portable.decompositions import (
     weighting,
 )
 
+_FILES: Any = (
+    *(corrections, bags, elementwise, linalg, order, places, pooling, quantisers, randoms),
+    *(reductions, sampling, weighting),
+)
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
-    **corrections.FORMULAS,
-    **bags.FORMULAS,
-    **elementwise.FORMULAS,
-    **linalg.FORMULAS,
-    **order.FORMULAS,
-    **places.FORMULAS,
-    **pooling.FORMULAS,
-    **quantisers.FORMULAS,
-    **randoms.FORMULAS,
-    **reductions.FORMULAS,
-    **sampling.FORMULAS,
-    **weighting.FORMULAS,
+    op: formula for file in _FILES for op, formula in file.FORMULAS.items()
 }

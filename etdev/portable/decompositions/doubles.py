@@ -36,8 +36,7 @@ def layer_norm(
     """Normalise the last dimensions."""
     dims = list(range(x.dim() - len(shape), x.dim()))
     value, mean, scale = _normed(x, dims, eps)
-    value = value if weight is None else value * weight
-    return value if bias is None else value + bias, mean, scale
+    return _scaled(value, weight, bias, shape), mean, scale
 
 
 def group_norm(
@@ -52,10 +51,7 @@ def group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise groups of channels."""
     value, mean, scale = _normed(x.reshape(batch, groups, -1), [2], eps)
-    value = value.reshape(x.shape)
-    shape = [1, channels] + [1] * (x.dim() - 2)
-    value = value if weight is None else value * weight.reshape(shape)
-    value = value if bias is None else value + bias.reshape(shape)
+    value = _scaled(value.reshape(x.shape), weight, bias, [channels] + [1] * (x.dim() - 2))
     return value, mean.reshape(batch, groups), scale.reshape(batch, groups)
 
 
@@ -63,6 +59,13 @@ def _normed(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Ten
     mean = torch.mean(x, dims, True)
     scale = torch.rsqrt(torch.var(x, dims, correction=0, keepdim=True) + eps)
     return (x - mean) * scale, mean, scale
+
+
+def _scaled(
+    value: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Sequence[int]
+) -> Tensor:
+    value = value if weight is None else value * weight.reshape(shape)
+    return value if bias is None else value + bias.reshape(shape)
 
 
 def batch_norm(
@@ -75,9 +78,7 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise a batch without running statistics."""
     value, mean, scale = _normed(x, [0, *range(2, x.dim())], eps)
-    shape = [1, -1] + [1] * (x.dim() - 2)
-    value = value if weight is None else value * weight.reshape(shape)
-    value = value if bias is None else value + bias.reshape(shape)
+    value = _scaled(value, weight, bias, [-1] + [1] * (x.dim() - 2))
     return value, mean.reshape(-1), scale.reshape(-1)
 
 

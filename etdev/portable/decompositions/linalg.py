@@ -166,10 +166,27 @@ def _int_mm(x: Tensor, y: Tensor) -> Tensor:
     return torch.mm(x.to(torch.int32), y.to(torch.int32))
 
 
+def grouped_mm(x: Tensor, y: Tensor, offs: Tensor | None = None, *others: Any) -> Tensor:
+    """Multiply each group of rows, which ends at one of `offs`, by a matrix; other rows are 0."""
+    if x.dim() != 2 or y.dim() != 3 or offs is None or others:
+        raise NotImplementedError("other forms than rows and matrices")
+    rows, count = torch.arange(x.shape[0]), y.shape[0]
+    group = (rows.unsqueeze(1) >= offs).sum(1)
+    own = group.clamp(max=count - 1)
+    if isinstance(x.shape[0], int) and x.shape[0] <= count:
+        result = torch.bmm(x.unsqueeze(1), y.index_select(0, own)).squeeze(1)
+    else:
+        # A copy of a matrix for each row would take more memory.
+        products = torch.bmm(x.expand(count, *x.shape), y)
+        result = products.flatten(0, 1).index_select(0, own * x.shape[0] + rows)
+    return torch.where((group < count).unsqueeze(1), result, 0)
+
+
 # torch 2.14 no longer has it.
 _CHOLESKY = (aten.cholesky.default,) if hasattr(aten, "cholesky") else ()
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten._int_mm.default: _int_mm,
+    aten._grouped_mm.default: grouped_mm,
     aten._linalg_det.default: _det,
     aten._linalg_slogdet.default: _slogdet,
     aten._linalg_solve_ex.default: _solve_ex,

@@ -138,13 +138,7 @@ def _neutral(reduce: str, dtype: torch.dtype) -> Any:
 
 
 def _index_reduce(
-    x: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     if x.dim() == 0:
         row, given = x.reshape(1), source.reshape(-1)

@@ -27,16 +27,15 @@ def _addbmm(
         # Without the dtype, the sum of int32 is an int64.
         return torch.bmm(left, right).sum(0, dtype=x.dtype)
 
-    shape = (left.shape[1], right.shape[2])
     count = left.shape[0] * left.shape[2]
-    return _weighted(x, product, shape, count, beta, alpha)
+    return _weighted(x, product, (left.shape[1], right.shape[2]), count, beta, alpha)
 
 
 def _addmv(
     x: Tensor, left: Tensor, right: Tensor, *, beta: complex = 1, alpha: complex = 1
 ) -> Tensor:
-    product = lambda: torch.mv(left, right)  # noqa: E731
-    return _weighted(x, product, (left.shape[0],), left.shape[1], beta, alpha)
+    count = left.shape[1]
+    return _weighted(x, lambda: torch.mv(left, right), (left.shape[0],), count, beta, alpha)
 
 
 def _weighted(

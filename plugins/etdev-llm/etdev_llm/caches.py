@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
 )
 
-from etdev.errors import SourceError
+from etdev.errors import EtdevError, SourceError, first_line
 
 # The layers of a DynamicCache that Layer can stand for. A sliding window is all in the mask.
 KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
@@ -115,12 +116,24 @@ def filled(model: Any) -> list[Any]:
     Raises:
         SourceError: It keeps its state elsewhere.
     """
-    with torch.no_grad():
+    who = type(model).__name__
+    with torch.no_grad(), naming(who, "can't be called with tokens and a cache", _CURE):
         device = next(model.parameters()).device
         tokens = torch.zeros(1, 2, dtype=torch.long, device=device)
         outputs = model(input_ids=tokens, use_cache=True)
     cache = getattr(outputs, "past_key_values", None)
     if not isinstance(cache, DynamicCache):
         what = f"keeps its state in {type(cache).__name__}, not in a DynamicCache of transformers"
-        raise SourceError(type(model).__name__, what, _CURE)
+        raise SourceError(who, what, _CURE)
     return list(cache.layers)
+
+
+@contextmanager
+def naming(who: str, what: str, cure: str) -> Iterator[None]:
+    """Raise a SourceError in place of any exception of a model's own code."""
+    try:
+        yield
+    except EtdevError:
+        raise
+    except Exception as error:
+        raise SourceError(who, f"{what}: {first_line(error)}", cure) from error

@@ -12,7 +12,7 @@ from attrs import define
 from etdev.cli import options, results, writing
 from etdev.cli.group import Command
 from etdev.cli.progress import Stages, complain, working
-from etdev.errors import PluginError
+from etdev.errors import PluginError, SourceError
 from etdev.schema.documents import Document
 
 if TYPE_CHECKING:
@@ -59,29 +59,34 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     "--max-length", type=click.IntRange(2), default=128, show_default=True,
     help="Tokens of the longest sequence, prompt and answer.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Of the random weights of a config.")
+@click.option("--seed", default=0, show_default=True, help="Seed of a config's random weights.")
 @click.option(
-    "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]), help="Of the weights."
-)
+    "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="Type of the weights: float32 by default, or what a function returns.",
+)  # fmt: skip
 @click.option(
     "--quantize",
     type=click.Choice(["8da4w", "8da8w", "int8", "none"]),
     default="none",
     show_default=True,
-    help="Linear layers, by torchao: activations of 8 bits and weights of 4 in groups of 32, "
-    "weights of 8, or weights of 8 alone.",
+    help="Quantise linear layers with torchao: 8da4w and 8da8w have activations of 8 bits and "
+    "weights of 4 (in groups of 32) or 8 bits, int8 has weights of 8 bits only.",
 )
 @click.option(
     "--quantize-embedding",
     type=click.Choice(["4", "8", "none"]),
     default="none",
     show_default=True,
-    help="Bits of the table of tokens, whose rows are dequantised when they are read.",
+    help="Store the embeddings of tokens in so many bits; rows are dequantised when they are read.",
 )
-@click.option("--single-method", is_flag=True, help="Write forward alone, for TextLLMRunner.")
+@click.option(
+    "--single-method",
+    is_flag=True,
+    help="Write one method, forward, which ExecuTorch's TextLLMRunner calls.",
+)
 @click.option(
     "--plugin", "plugins", multiple=True, metavar="[METHOD=]NAME[,NAME]",
-    help="Ask these plugins, in this order; with METHOD= for prefill or decode only.",
+    help="Ask these plugins, in this order, for all methods or for one: prefill=NAME.",
 )  # fmt: skip
 @writing.no_verify
 @options.runner
@@ -153,7 +158,7 @@ class _Job:
 
     def lower(self, lowerer: Lowerer) -> Lowered:
         """Load the model, and lower its methods."""
-        from etdev_llm.methods import generation
+        from etdev_llm.methods import LESS, generation
 
         with self.say.watch.stage("model", self.source):
             self.model = self.recipe.load(self.source)
@@ -163,7 +168,11 @@ class _Job:
                 cure = f"it has {', '.join(made.methods)}"
                 raise PluginError("--plugin", f"the file has no method {name!r}", cure)
         self._plugins = lowerer.plugins
-        return lowerer.lower(made.methods, settings=made.settings)
+        try:
+            return lowerer.lower(made.methods, settings=made.settings)
+        except SourceError as error:
+            name = type(self.model).__name__
+            raise SourceError(f"{name}, method {error.who}", error.what, LESS) from error
 
     def verify(self, path: Path, runner: str | None) -> Verification:
         """Repeat generations of PyTorch with a .pte, and compare each call."""

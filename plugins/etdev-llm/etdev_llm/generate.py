@@ -34,15 +34,19 @@ def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
 
 @click.command("generate", cls=Command)
 @options.program
-@click.option("--tokens", callback=_tokens, metavar="IDS", help="The prompt as ids: 1,2,3.")
-@click.option("--prompt", metavar="TEXT", help="The prompt as text, with --tokenizer.")
-@click.option("--tokenizer", metavar="FOLDER", help="Folder or hub id of its tokenizer.")
+@click.option("--tokens", callback=_tokens, metavar="IDS", help="Prompt as token ids: 1,2,3.")
+@click.option("--prompt", metavar="TEXT", help="Prompt as text; needs --tokenizer.")
+@click.option("--tokenizer", metavar="FOLDER", help="Folder or hub id of the model's tokenizer.")
 @click.option(
     "--count", type=click.IntRange(1), default=20, show_default=True, help="Tokens to generate."
 )
-@click.option("--check", metavar="SOURCE", help="Compare with this decoder, as etdev llm takes it.")
 @click.option(
-    "--seed", type=int, help="Of the random weights of a config, if not that of etdev llm."
+    "--check",
+    metavar="SOURCE",
+    help="Compare each step with this decoder in PyTorch; SOURCE as for etdev llm.",
+)
+@click.option(
+    "--seed", type=int, help="Seed of a config's random weights, if not that of etdev llm."
 )
 @options.runner
 @options.as_json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from inspect import signature
 from typing import Any
 
@@ -13,13 +12,12 @@ from torch.export import Dim
 
 from etdev.edge.conversion import Settings
 from etdev.errors import SourceError
-from etdev_llm.caches import Buffers, filled
+from etdev_llm.caches import Buffers, filled, naming
 from etdev_llm.sources import RECIPE, Recipe
 
 PREFILL, DECODE, SINGLE, CACHE = "prefill", "decode", "forward", "get_cache"
 _EXAMPLE = 5
-# Writes experts with ordinary matrix products; the grouped product has no kernel.
-_EXPERTS = "batched_mm"
+LESS = "lower it without a cache, as an ordinary model"
 
 
 class Step(nn.Module):
@@ -32,8 +30,8 @@ class Step(nn.Module):
 
     def __init__(self, model: Any, length: int) -> None:
         super().__init__()
-        self.model = _with_plain_experts(model)
-        self.cache = Buffers(filled(self.model), length)
+        self.model = model
+        self.cache = Buffers(filled(model), length)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters
 
@@ -51,6 +49,27 @@ class Step(nn.Module):
         )
         logits: torch.Tensor = outputs.logits[:, -1]
         return logits
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Refuse a model that can't be called so, or that reads rows which hold no token yet.
+
+        Raises:
+            SourceError: The logits depend on such rows, as no mask of the model covers them.
+        """
+        who, one = type(self.model).__name__, torch.zeros(1, 1, dtype=torch.long)
+        found = []
+        for value in (100, 0):
+            for rows in self.cache.buffers():
+                rows.fill_(value)
+            with naming(who, "can't be called with a cache of fixed length", LESS):
+                found.append(self(one, one[0]))
+        for rows in self.cache.buffers():
+            rows.zero_()
+        other, wanted = found
+        if float((other - wanted).abs().max()) > 1e-3 * float(wanted.abs().max()):
+            what = "reads rows of a cache of fixed length that hold no token yet"
+            raise SourceError(who, what, LESS)
 
 
 class Rows(nn.Module):
@@ -108,6 +127,7 @@ def generation(
         name = type(model).__name__
         raise SourceError(name, f"can't have {length} tokens", f"give 2 to {most or 'any number'}")
     step = Step(model, length).eval()
+    step.check()
     start = torch.zeros(1, dtype=torch.long)
     several = torch.arange(min(_EXAMPLE, length))[None] % text.vocab_size
     sizes = ({1: Dim("length", min=1, max=length)}, None)
@@ -138,13 +158,3 @@ def _metadata(model: Any, length: int) -> dict[str, Any]:
         "use_sdpa_with_kv_cache": False,
         **{name: value for name, value in known.items() if value is not None},
     }
-
-
-def _with_plain_experts(model: Any) -> Any:
-    """Return the model, or a copy with the same weights whose experts are ordinary products."""
-    if getattr(model.config.get_text_config(), "_experts_implementation", None) is None:
-        return model
-    weights = [*model.parameters(), *model.buffers()]
-    same = copy.deepcopy(model, {id(weight): weight for weight in weights})
-    same.set_experts_implementation(_EXPERTS)
-    return same

@@ -11,7 +11,8 @@ from attrs import asdict, frozen
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from etdev.cli import sources
-from etdev.errors import SourceError, first_line
+from etdev.errors import SourceError
+from etdev_llm.caches import naming
 
 # The method of a .pte that returns a recipe as JSON.
 RECIPE = "get_etdev_recipe"
@@ -46,12 +47,8 @@ class Recipe:
         """
         torch.manual_seed(self.seed)
         kind = getattr(torch, self.dtype) if self.dtype else None
-        try:
+        with naming(text, "can't be loaded", _CURE):
             model = _model(text, kind)
-        except SourceError:
-            raise
-        except Exception as error:
-            raise SourceError(text, f"can't be loaded: {first_line(error)}", _CURE) from error
         if not hasattr(getattr(model, "config", None), "get_text_config"):
             what = f"returned {type(model).__name__}, not a model of transformers"
             raise SourceError(text, what, _CURE)

@@ -101,8 +101,23 @@ def test_plugins_are_read_by_method(texts, order, limits):
     assert asked(texts) == (order, limits)
 
 
-def test_what_has_no_rows_by_position_is_refused():
-    with pytest.raises(SourceError, match="Mamba"):
-        generation(decoder("mamba"), 8)
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("mamba", "MambaForCausalLM: keeps its state in NoneType"),
+        ("gpt_neo", "GPTNeoForCausalLM: reads rows of a cache of fixed length"),
+        ("recurrent_gemma", "RecurrentGemmaForCausalLM: can't be called with tokens and a cache"),
+    ],
+)
+def test_a_model_whose_state_has_no_rows_by_position_is_refused(kind, what):
+    with pytest.raises(SourceError, match=what):
+        generation(decoder(kind), LENGTH)
+
+
+def test_a_model_that_raises_is_named():
+    model = decoder("llama")
+    model.model.forward = None
+    with pytest.raises(SourceError, match="LlamaForCausalLM: can't be called"):
+        generation(model, 8)
     with pytest.raises(SourceError, match="can't have 65 tokens; give 2 to 64"):
         generation(decoder("llama"), 65)
