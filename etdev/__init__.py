@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from etdev.errors import (
@@ -36,10 +34,10 @@ if TYPE_CHECKING:
     from etdev_tune.outputs import Tuning as Tuning
     from etdev_tune.tune import tune as tune
 
+    from etdev.composed_partitioner import partitioner
     from etdev.edge.conversion import Settings
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
-    from etdev.partitioner import partitioner
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
     from etdev.schema.caching import CacheSettings
@@ -62,7 +60,7 @@ _HOMES = {
     "schema.limits": ("Budget", "Limits"),
     "lowering.lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
-    "partitioner": ("partitioner",),
+    "composed_partitioner": ("partitioner",),
     "schema.outcomes": ("Bypass", "Outcome"),
     "schema.caching": ("CacheSettings",),
     "schema.pins": ("Pin",),
@@ -114,18 +112,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """This package, in which `partitioner` stays the function.
-
-    Python names each imported file in its package, `etdev/partitioner.py` too.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "partitioner" and isinstance(value, ModuleType):
-            value = value.partitioner
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

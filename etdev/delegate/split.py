@@ -72,6 +72,11 @@ class Split:
         """Return the method with a delegate call in place of each partition, given in order."""
         return Join(self.program, self.partitions, lowered).build()
 
+    def uncompiled(self) -> ExportedProgram:
+        """Return the method with calls of delegates without payloads."""
+        pairs = zip(self.programs, self.partitions, strict=True)
+        return self.join([LoweredBackendModule(p, own.backend_id, b"", []) for p, own in pairs])
+
     def _extract(self, partition: Partition) -> ExportedProgram:
         nodes, inside = self._nodes, [c for c in partition.constants if c.inside]
         inputs = [self._specs[constant.name] for constant in inside]

@@ -16,7 +16,7 @@ from etdev.delegate.compiler_calls import Done
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError
-from etdev.delegate.split import Split, Weights
+from etdev.delegate.split import Weights
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.lowering.composition import Composition
 from etdev.lowering.lowered import Lowered
@@ -84,13 +84,6 @@ class Compilation:
     def _tolerant(self) -> bool:
         return self.on_failure == FALLBACK
 
-    def _splits(self, decision: Decision) -> dict[str, Split]:
-        plan = decision.plan
-        return {
-            name: Split(program, plan[name].partitions, self.composition.annotations(plan[name]))
-            for name, program in decision.programs.items()
-        }
-
     def _dispatcher(self, memory: Memory) -> Dispatcher | None:
         if self.executor is not None:
             return Dispatcher(self.executor, memory=memory)
@@ -103,7 +96,10 @@ class Compilation:
         """Compile everything; return a function that builds the methods, afresh at every call."""
         tell.plan, tell.done = decision.plan, 0
         with decision.stages.stage("compile"):
-            splits = self._splits(decision)
+            splits = {
+                name: self.composition.split(program, decision.plan[name])
+                for name, program in decision.programs.items()
+            }
             lowered = compiler.compile(splits)
 
         def build() -> Any:
@@ -118,30 +114,26 @@ class Compilation:
         self, decision: Decision, failures: Sequence[Done], barred: dict[str, Verdicts]
     ) -> Decision:
         """Plan again; a plugin can't have the nodes that its backend failed on."""
-        faults = _bar(failures, barred)
+        faults = bar(failures, barred)
         with decision.stages.stage("plan"):
             try:
-                plan, decided = self.composition.plan(
-                    *(decision.converted, decision.whole, decision.expander, barred),
-                    decision.plan.state,
-                )
+                given = decision.converted, decision.whole, decision.expander, barred
+                plan, decided = self.composition.plan(*given, decision.plan.state)
             except EtdevError as error:
                 # Such as a budget for portable kernels: the reason is what could not be compiled.
                 raise error from faults[0]
         return evolve(decision, plan=plan, programs=decided)
 
 
-def _bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:
+def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:
     """Bar plugins from the nodes that their backends failed on, and return the errors."""
     faults = [fault for done in failures for fault in done.faults()]
     for partition, error in faults:
         cause = error.__cause__
         line = cause.line if isinstance(cause, WorkerError) else first_line(cause or error)
-        text = COMPILE_FAILED.say(error=line)
-        verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)
+        verdict = Verdict(partition.plugin, COMPILE_FAILED.code, COMPILE_FAILED.say(error=line))
         for node in partition.nodes:
-            of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
-            of_node[partition.plugin] = verdict
+            barred.setdefault(partition.method, {}).setdefault(node, {})[partition.plugin] = verdict
     return [error for _, error in faults]
 
 

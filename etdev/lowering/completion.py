@@ -7,14 +7,18 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
+from etdev.delegate.compile import Compiler
 from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
 from etdev.errors import EtdevWarning
 from etdev.graph.nodes import graph_modules
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
+from etdev.lowering.compilation import bar
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
+from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import check_claimed
+from etdev.registry.registry import FALLBACK
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.upstream.decompositions import quick_decompositions
@@ -23,25 +27,36 @@ from etdev.upstream.edge import Verifier, with_parts, without_dim_order
 
 @quick_decompositions()
 def completed(
-    program: ExportedProgram, method: str, composition: Composition
+    program: ExportedProgram,
+    method: str,
+    composition: Composition,
+    barred: dict[str, Verdicts],
+    on_failure: str | None = None,
 ) -> tuple[MethodPlan, ExportedProgram]:
     """Convert and plan an ATen program as `Lowerer` does; return it in ATen again, with the plan.
 
     ExecuTorch converts it into ops that the plugins and portable kernels compute. The program that
-    is given is not changed.
+    is given is not changed. With `on_failure` the partitions are compiled, too, and the plugins of
+    failed ones are barred from their nodes.
     """
     own = with_own_symbols(program)
     with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
         warnings.simplefilter("ignore", EtdevWarning)
-        plan, decided = _decided(own, method, composition)
+        plan, decided = _decided(own, method, composition, barred)
+        compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
+        while on_failure:
+            compiler.compile({method: composition.split(decided, plan)})
+            if not bar(compiler.failures, barred):
+                break
+            plan, decided = _decided(own, method, composition, barred)
     values = [node.meta.get("val") for node in decided.graph.nodes]
     written: ExportedProgram = composition.quirks.apply(Stage.LOOP, _as_aten(decided), method)
     return plan, _with_new_bindings(written) if unbacked(values) else written
 
 
 def _decided(
-    program: ExportedProgram, method: str, composition: Composition
+    program: ExportedProgram, method: str, composition: Composition, barred: dict[str, Verdicts]
 ) -> tuple[MethodPlan, ExportedProgram]:
     """Convert a program, and decompose what plugins want whole and don't claim."""
     config, apply = without_dim_order(), composition.quirks.apply
@@ -49,7 +64,7 @@ def _decided(
     conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
     with guarded("edge conversion"):
         edge = conversion.to_edge({method: program})[method]
-    plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
+    plan, decided = composition.planner(expander, barred).plan(edge, method, take_marks(edge))
     check_claimed("edge conversion", [plan], NO_PLUGIN)
     return plan, decided
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
+from etdev.delegate.split import Split
 from etdev.errors import (
     CHAINED,
     EtdevError,
@@ -84,11 +85,6 @@ class Composition:
     share_state: bool = True
     named: frozenset[str] = frozenset()
     probed: Mapping[str, Probe] = field(factory=dict)
-
-    @property
-    def by_name(self) -> dict[str, Plugin]:
-        """The plugins by their names."""
-        return {plugin.name: plugin for plugin in self.plugins}
 
     @property
     def delegating(self) -> tuple[Plugin, ...]:
@@ -182,9 +178,13 @@ class Composition:
 
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """Return the annotations that owners make for their compilers, by partition."""
-        owners = self.by_name
+        owners = {plugin.name: plugin for plugin in self.plugins}
         all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
         return {name: notes for name, notes in all_notes.items() if notes}
+
+    def split(self, program: ExportedProgram, plan: MethodPlan) -> Split:
+        """Return a program for each partition of a method, with the annotations of its owner."""
+        return Split(program, plan.partitions, self.annotations(plan))
 
 
 def compose(plugins: Sequence[object] | None, options: Options) -> Composition:

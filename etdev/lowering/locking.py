@@ -92,11 +92,9 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
         "strict": rules.strict,
         # With a fallback, another plugin takes a partition that can't be compiled on one machine.
         "on_failure": compilation.on_failure,
-        # Older locks lack the key, and are of programs without simplification.
-        **({"simplify": True} if composition.simplify else {}),
-        # Nearly every lock lacks these keys: state is shared, and the built-in plugin is asked.
-        **({} if plugins != composition.plugins else {"portable": False}),
-        **({} if composition.share_state else {"share_state": False}),
+        "simplify": composition.simplify,
+        "portable": plugins != composition.plugins,
+        "share_state": composition.share_state,
     }
 
 

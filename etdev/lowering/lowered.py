@@ -207,17 +207,6 @@ class Lowered:
             done.require("leave out strict, or --verify, to accept that")
         return done
 
-    def _manager(self, with_ledger: bool, with_record: bool) -> EdgeProgramManager:
-        manager = self._build()
-        embed_state(manager, self.plan.state)
-        if with_ledger:
-            embed(manager, self.plan)
-        if with_record:
-            decision = self.decision
-            exported = {name: known.program for name, known in decision.references.items()}
-            add_etrecord(manager, exported, decision.rebuilt(decision.programs))
-        return manager
-
     def _emit(
         self,
         config: ExecutorchBackendConfig | None,
@@ -227,8 +216,14 @@ class Lowered:
         with turn(), self.stages.stage("emit"), forgotten_code():
             self.weights.refuse_changes()
             with guarded("to_executorch"):
-                manager = self._manager(with_ledger, with_record)
-                emitted = emit(manager, self.plan, config, self.decision.quirks)
+                manager, decision = self._build(), self.decision
+                embed_state(manager, self.plan.state)
+                if with_ledger:
+                    embed(manager, self.plan)
+                if with_record:
+                    exported = {name: known.program for name, known in decision.references.items()}
+                    add_etrecord(manager, exported, decision.rebuilt(decision.programs))
+                emitted = emit(manager, self.plan, config, decision.quirks)
             methods = methods_of(emitted.program.executorch_program)
             warn_of_missing(methods, self.strict)
             if self.budget:

@@ -28,8 +28,8 @@ from torch.export import ExportedProgram
 
 import etdev
 from etdev import Lowerer, Probe, hookimpl
+from etdev.composed_partitioner import ComposedPartitioner
 from etdev.edge.conversion import Settings
-from etdev.partitioner import ComposedPartitioner
 from etdev.registry.adapted import AdaptedPartitioner
 
 SEED = 0

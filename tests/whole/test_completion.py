@@ -169,7 +169,7 @@ def test_the_symbols_of_a_completed_program_are_left_alone():
     (value,) = program.graph.find_nodes(op="placeholder")
     sizes = value.meta["val"].fake_mode.shape_env
     before = dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)
-    completed(program, "forward", etdev.Lowerer(["cpu"]).composition)
+    completed(program, "forward", etdev.Lowerer(["cpu"]).composition, {})
     assert (dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)) == before
 
 

@@ -14,7 +14,8 @@ from toys import Takes
 
 import etdev
 from etdev import Probe, hookimpl
-from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
+from etdev.errors import BudgetError, CompileError, EtdevWarning, LoweringError, PluginError
+from etdev.testing.fakes import Accelerator, FakeAccelerator
 
 pytestmark = [
     pytest.mark.skipif(
@@ -58,6 +59,34 @@ def test_a_plugin_that_can_not_compile_here_is_refused_by_name():
     composed = etdev.partitioner([Unfit("unfit", ("add.Tensor",))])
     with pytest.raises(PluginError, match="unfit: can't compile here: no accelerator"):
         to_edge_transform_and_lower(program, partitioner=[composed])
+
+
+@pytest.fixture
+def rival(monkeypatch):
+    """A plugin for additions, whose compiler fails."""
+
+    def fail(*_):
+        raise RuntimeError("out of tiles")
+
+    monkeypatch.setattr(FakeAccelerator, "preprocess", fail)
+    return Accelerator("rival")
+
+
+def test_a_failure_of_a_compiler_names_its_plugin_or_its_nodes_go_to_the_next_one(rival, tmp_path):
+    program = torch.export.export(Function(torch.add), (torch.ones(2), torch.ones(2)))
+    registry = tmp_path / "registry.toml"
+    registry.write_text('on_failure = "fallback"\n')
+    for settings in ({"on_failure": "fallback"}, {"registry": registry}):
+        composed = etdev.partitioner([rival, "cpu"], **settings)
+        manager = to_edge_transform_and_lower(program, partitioner=[composed])
+        assert backends(manager) == ["XnnpackBackend"]
+        (verdict, _) = composed.plan.ledger["aten_add_tensor"].verdicts[:2]
+        assert str(verdict) == "rival: its compiler failed: RuntimeError: out of tiles"
+    composed = etdev.partitioner([rival, "cpu"], registry=registry, on_failure="error")
+    with pytest.raises(CompileError, match=r"rival: .* failed on forward/rival_0 \(1 node"):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    with pytest.raises(LoweringError, match="partitioner: on_failure is 'ignore'; give "):
+        etdev.partitioner(["cpu"], on_failure="ignore")
 
 
 def test_an_executorch_that_asks_for_no_changes_is_refused(monkeypatch):

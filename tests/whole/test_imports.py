@@ -1,7 +1,6 @@
 """What is imported when: torch late, upwards never, and printing only where it belongs."""
 
 import ast
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ STOREYS = (
     ("quirks", "runtime"),
     ("lowering",),
     ("lowerer",),
-    ("partitioner",),
+    ("composed_partitioner",),
     ("testing", "scaffold"),
     ("cli",),
     # A plugin, which the host finds as it finds others; it sees of the host what they see.
@@ -107,13 +106,6 @@ def test_a_command_that_needs_no_torch_does_not_import_it(mlp_lowered, tmp_path)
     codes = {f"main({words.split()})": (status, False) for words, status in COMMANDS.items()}
     start = "from etdev.cli.main import main"
     assert each([start, *codes], tmp_path) == {start: (0, False), **codes}
-
-
-def test_partitioner_is_the_function_whoever_imports_its_file(monkeypatch):
-    monkeypatch.setattr(etdev, "partitioner", etdev.partitioner)
-    monkeypatch.delitem(sys.modules, "etdev.partitioner")
-    importlib.import_module("etdev.partitioner")
-    assert etdev.partitioner.__name__ == "partitioner"
 
 
 def at_import_time(body):

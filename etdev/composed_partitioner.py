@@ -14,22 +14,23 @@ from weakref import WeakSet
 
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
-from etdev.errors import BudgetError, LoweringError, PluginError, warn_or_raise
+from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or_raise
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
+from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import Options, check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
 from etdev.registry.keep_whole import Wishes
+from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
@@ -52,12 +53,14 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     budget: Budget | Mapping[str, Any] | None = None,
     strict: bool | None = None,
     share_state: bool | None = None,
+    on_failure: str | None = None,
 ) -> ComposedPartitioner:
     """Return one Partitioner for all plugins: several backends and devices, decided once.
 
-    ExecuTorch's own loop then splits and compiles, and takes its time; `Lowerer` is faster.
-    ExecuTorch's own emission follows, too: with `enable_non_cpu_memory_planning` off it labels a
-    tensor that two devices read for one of them, which `Lowerer` refuses.
+    ExecuTorch then splits, compiles and emits, which takes longer than a `Lowerer`, and without its
+    `prepare`, `simplify`, `compile_context`, cache, `jobs`, listener, lock, audit and `verify`.
+    With `enable_non_cpu_memory_planning` off ExecuTorch labels a tensor that two devices read for
+    one of them, which `Lowerer` refuses.
 
     Args:
         plugins: As for `Lowerer`.
@@ -72,6 +75,8 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
         strict: Refuse what would only be warned of.
         share_state: False if each method may have its own copy of a buffer that several methods
             share, as ExecuTorch's memory planning makes them; else that is refused.
+        on_failure: As for `Lowerer`; each partition is compiled before ExecuTorch compiles it. None
+            does so where the registry has `fallback`; else a compiler's own exception is raised.
 
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
@@ -84,17 +89,24 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     if composition.rules.budget and composition.rules.budget.runtime_bytes:
         what = "runtime_bytes can't be checked by a partitioner"
         raise BudgetError("budget", what, "leave it out, or use etdev.Lowerer")
-    return ComposedPartitioner(composition, method)
+    if on_failure is None and composition.registry.on_failure == FALLBACK:
+        on_failure = FALLBACK
+    if on_failure not in (None, *ON_FAILURE):
+        what, cure = f"on_failure is {shown(on_failure)}", 'give "error" or "fallback"'
+        raise LoweringError("partitioner", what, cure)
+    return ComposedPartitioner(composition, method, on_failure)
 
 
 class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     """The result of `etdev.partitioner`. `plan` holds the last decision."""
 
-    def __init__(self, composition: Composition, method: str) -> None:
+    def __init__(self, composition: Composition, method: str, on_failure: str | None) -> None:
         super().__init__()
         self.plan: MethodPlan | None = None
         self._composition = composition
         self.method = method
+        self._on_failure = on_failure
+        self._barred: dict[str, Verdicts] = {}
         self._kept: set[str] = set()
         self._zero: set[str] = set()
         self._ranges: dict[Any, Any] = {}
@@ -106,7 +118,9 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         _BEGUN.add(self)
         if self._composition.share_state:
             self._refuse_shared_state()
-        return self._planned(lambda own: completed(exported_program, self.method, own))[1]
+        self._barred = {}
+        given = exported_program, self.method
+        return self._planned(lambda own: completed(*given, own, self._barred, self._on_failure))[1]
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""
@@ -130,14 +144,16 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
         sized = widen(program, narrowed_ranges(program, self._ranges))
-        plan, _ = self._planned(lambda own: own.planner().plan(sized, self.method, {}))
+        plan, _ = self._planned(
+            lambda own: own.planner(None, self._barred).plan(sized, self.method, {})
+        )
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
         self._composition.check_here(Plan((plan,)))
         self._refuse_whole_ops(program, plan)
         cure = "lower with etdev.Lowerer, which computes it otherwise"
         check_claimed("partitioner", [plan], cure)
-        quirks.refuse(_PLANNED, _with_calls(program, plan), self.method)
+        quirks.refuse(_PLANNED, Split(program, plan.partitions).uncompiled(), self.method)
         self._warn(plan)
         self.plan = plan
         return self._tagged(program, plan)
@@ -147,7 +163,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     ) -> tuple[MethodPlan, ExportedProgram]:
         """Plan with the plugins that can compile here, and in ExecuTorch's own loop."""
         if not self._composition.probed:
-            self._composition = self._composition.fit(tolerant=False)
+            self._composition = self._composition.fit(self._on_failure == FALLBACK)
         planned = plan(self._composition)
         while faults := unasked(planned[0].partitions):
             cure = "; ".join(fault.cure for fault in faults)
@@ -202,13 +218,6 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             what = f"{entry.op} ({entry.node}){place}: {entry.caveat}"
             error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
             warn_or_raise(error, self._composition.rules.strict)
-
-
-def _with_calls(program: ExportedProgram, plan: MethodPlan) -> ExportedProgram:
-    """Return a program that calls delegates, none of them compiled, as ExecuTorch emits it."""
-    taken = Split(program, plan.partitions)
-    pairs = zip(taken.programs, plan.partitions, strict=True)
-    return taken.join([LoweredBackendModule(p, own.backend_id, b"", []) for p, own in pairs])
 
 
 def _given(program: ExportedProgram, plan: MethodPlan) -> set[str]:
