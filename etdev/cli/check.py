@@ -27,10 +27,10 @@ def command(
     """List the parts of a .pte that would not load on a target.
 
     Looks for backends and kernels missing in this machine's runtime, devices that the target
-    doesn't have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
-    Then this machine's executorch.runtime loads every method in another process, unless it needs a
-    device of the target, or contains native code. Notes list those methods, and known problems of
-    some loaders.
+    doesn't have, device labels that a payload contradicts, a missing .ptd, and differences from a
+    plan. Then this machine's executorch.runtime loads every method in another process, unless it
+    needs a device of the target or contains native code. Notes list those methods, and known
+    problems of some loaders.
 
     \b
     etdev check net.pte
@@ -51,15 +51,15 @@ def command(
         plugins = [finding.plugin for finding in discover(load(registry)) if finding.plugin]
         problems = check(program, targets, plan, plugins, data)
         skipped = unloaded(read(program), here=targets is None)
-        known = [f"method {name} was not loaded: {why}" for name, why in skipped.items()]
-        known += notes(program, plugins)
+        remarks = [f"method {name} was not loaded: {why}" for name, why in skipped.items()]
+        remarks += notes(program, plugins)
     devices = ["here"] if targets is None else list(map(str, targets))
     body = {"program": str(program), "targets": devices}
     place = target if targets is None else f"on {target}"
     done = "no problem found, but not every method was loaded" if skipped else f"loads {place}"
-    told = [*(problems or [done]), *(f"note: {note}" for note in known)]
+    told = [*(problems or [done]), *(f"note: {note}" for note in remarks)]
     results.report(
-        lambda: CHECK.stamped({**body, "problems": problems, "notes": known}),
+        lambda: CHECK.stamped({**body, "problems": problems, "notes": remarks}),
         [f"{program}: {text}" for text in told],
     )
     if problems:

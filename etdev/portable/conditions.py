@@ -37,15 +37,15 @@ def half(node: Node) -> bool:
     return _input(node).dtype in halves.DTYPES
 
 
-def single(node: Node) -> bool:
+def zero_dim(node: Node) -> bool:
     return _input(node).dim() == 0
 
 
-def volumes(node: Node) -> bool:
+def convolves_3d(node: Node) -> bool:
     return len(node.args[3]) == 3 or _value(node.args[1]).dim() == 5  # type: ignore[arg-type]
 
 
-def widens(node: Node) -> bool:
+def half_to_float(node: Node) -> bool:
     return _argument(node, 2, "half_to_float") is True
 
 
@@ -53,11 +53,11 @@ def double_or_integers(node: Node) -> bool:
     return double(node) or integers(node)
 
 
-def double_or_widens(node: Node) -> bool:
-    return double(node) or widens(node)
+def double_or_half_to_float(node: Node) -> bool:
+    return double(node) or half_to_float(node)
 
 
-def backwards(node: Node) -> bool:
+def negative_dim(node: Node) -> bool:
     dim = _argument(node, 1, "dim")
     return isinstance(dim, int) and dim < 0
 
@@ -67,27 +67,27 @@ def double_or_signed(node: Node) -> bool:
     return dtype == torch.float64 or (integers(node) and dtype.is_signed)
 
 
-def sums_nothing(node: Node) -> bool:
+def may_contract_empty(node: Node) -> bool:
     """Return True if a product has an inner size of 0, or may have one, and a nonempty result."""
     return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _value(node).shape)
 
 
-def has_nothing(node: Node) -> bool:
+def is_empty(node: Node) -> bool:
     return 0 in _input(node).shape
 
 
-def may_have_nothing(node: Node) -> bool:
+def may_be_empty(node: Node) -> bool:
     return any(least(size) <= 0 for size in _input(node).shape)
 
 
-def samples_between(node: Node) -> bool:
+def interpolates_or_pads(node: Node) -> bool:
     """Return True if a node interpolates, or pads, at places that may be NaN."""
     mode, padding = node.args[2:4]
     return (mode, padding) != (1, 0)
 
 
 def promotes(node: Node) -> bool:
-    """Return True if a number beside a tensor makes it one of another dtype."""
+    """Return True if the result has another dtype than the tensor that a number is added to."""
     return _value(node).dtype != _input(node).dtype
 
 
@@ -104,20 +104,20 @@ def selects_more(node: Node) -> bool:
     return longer or any(size != 1 for size in mask.shape[: max(mask.dim() - x.dim(), 0)])
 
 
-def seeks_in_nothing(node: Node) -> bool:
-    """Return True if the best of all values is sought, and there may be none."""
-    return _argument(node, 1, "dim") is None and may_have_nothing(node)
+def may_search_empty(node: Node) -> bool:
+    """Return True if the extreme of a whole tensor is searched, which may be empty."""
+    return _argument(node, 1, "dim") is None and may_be_empty(node)
 
 
-def joins_nothing(node: Node) -> bool:
+def may_join_empty(node: Node) -> bool:
     """Return True if another dimension than the joined one is 0, or may be 0."""
     sizes = [least(size) for size in _value(node).shape]
     axis = _argument(node, 1, "dim") or 0
     return len(sizes) > 1 and 0 in sizes[: axis % len(sizes)] + sizes[axis % len(sizes) + 1 :]
 
 
-def has_nothing_along(node: Node) -> bool:
-    """Return True if the dimension along which a node works is empty, or may be."""
+def may_be_empty_along_dim(node: Node) -> bool:
+    """Return True if the size of the dimension along which a node works is or may be 0."""
     sizes, axis = _input(node).shape, _argument(node, 1, "dim")
     return bool(sizes) and least(sizes[axis]) <= 0
 
@@ -139,7 +139,7 @@ def rounds_steps(node: Node) -> bool:
 
 
 def sum_fails(node: Node) -> bool:
-    if single(node):
+    if zero_dim(node):
         return True
     return _value(node).dtype == torch.float64 and bool(_input(node).numel())
 
@@ -164,6 +164,7 @@ def sum_rounds(node: Node) -> bool:
 
 
 def divides(node: Node) -> bool:
+    """Return True if a quotient that is rounded is wrong for integers, infinities or NaN."""
     if node.kwargs.get("rounding_mode") == "trunc":
         return _value(node).dtype == torch.int64
     if node.kwargs.get("rounding_mode") != "floor":
@@ -185,16 +186,17 @@ def shifts_out(node: Node) -> bool:
 
 
 def crops(node: Node) -> bool:
+    """Return True if some padding is negative."""
     pad: Any = node.args[1]
     return any(isinstance(size, int) and size < 0 for size in pad)
 
 
-def counts(node: Node) -> bool:
+def cdist_of_p_0(node: Node) -> bool:
     norm = node.args[2]
     return isinstance(norm, (int, float)) and norm == 0
 
 
-def counts_pairs(node: Node) -> bool:
+def pdist_of_p_0(node: Node) -> bool:
     return bool(_argument(node, 1, "p") == 0)
 
 

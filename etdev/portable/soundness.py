@@ -1,7 +1,8 @@
-"""The nodes that the runtime has no portable kernel for, or whose kernel fails or is wrong.
+"""Tables of ops without a portable kernel, or whose portable kernel fails or is wrong.
 
-Each op has the condition on a node under which that is so, and the formula that computes it
-instead. The faults were found by running every op on the edges of every dtype.
+Each row has a condition on the node, under which the kernel is not used, and the formula that
+computes the op instead. The faults were found by running every op on the edge values of every
+dtype.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Fault:
         code: `no-kernel` or `wrong`.
         text: The reason in words.
         formula: How the op is written in others.
-        rare: The kernel is right but for some values.
+        rare: The kernel is wrong for some values only, such as NaN.
     """
 
     code: str
@@ -55,7 +56,7 @@ class Fault:
     rare: bool = False
 
     def within(self, node: Node) -> Fault:
-        """Return the fault of a node as that of the op whose branch it is in."""
+        """Return this fault, which a node in a branch has, for the op that has the branch."""
         if self.text.startswith("in a branch"):
             return self
         return evolve(self, text=f"in a branch, {op_name(node)} ({node.name}): {self.text}")
@@ -64,8 +65,8 @@ class Fault:
 _TEXTS = {
     "no-kernel": "there is no portable kernel of it",
     "wrong": "its portable kernel fails or is wrong for what it is given",
-    "rarely-wrong": "its portable kernel is wrong for some values, such as NaN, large integers, or "
-    "none",
+    "rarely-wrong": "its portable kernel is wrong for some values, such as NaN and large integers, "
+    "or for empty tensors",
 }
 
 
@@ -129,51 +130,51 @@ _MISSING: _Faults = {
 }
 _WRONG: _Faults = {
     # The kernel fails.
-    aten.convolution.default: (when.volumes, _volume),
-    aten._softmax.default: (when.widens, kernels.softmax),
+    aten.convolution.default: (when.convolves_3d, _volume),
+    aten._softmax.default: (when.half_to_float, kernels.softmax),
     aten.constant_pad_nd.default: (when.crops, kernels.cropped),
-    aten.cumsum.default: (when.single, kernels.cumsum_of_one),
-    aten.masked_select.default: (when.selects_more, doubles.unknown),
+    aten.cumsum.default: (when.zero_dim, kernels.cumsum_of_one),
+    aten.masked_select.default: (when.selects_more, doubles.no_formula),
     **{op: (when.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
     torch.ops.dim_order_ops._to_dim_order_copy.default: (when.makes_complex, kernels.to_complex),
     # It takes the process down.
-    aten.amax.default: (when.has_nothing, reductions.extreme_of_nothing),
-    aten.amin.default: (when.has_nothing, reductions.extreme_of_nothing),
-    aten.roll.default: (when.has_nothing, kernels.roll),
+    aten.amax.default: (when.is_empty, reductions.extreme_of_empty),
+    aten.amin.default: (when.is_empty, reductions.extreme_of_empty),
+    aten.roll.default: (when.is_empty, kernels.roll),
     aten.sum.dim_IntList: (when.sum_fails, _sum),
-    aten.unfold.default: (when.single, kernels.unfold_of_one),
-    aten.unfold_copy.default: (when.single, kernels.unfold_of_one),
-    aten.narrow.default: (when.backwards, kernels.narrow_copy),
-    aten.narrow_copy.default: (when.backwards, kernels.narrow_copy),
+    aten.unfold.default: (when.zero_dim, kernels.unfold_of_one),
+    aten.unfold_copy.default: (when.zero_dim, kernels.unfold_of_one),
+    aten.narrow.default: (when.negative_dim, kernels.narrow_copy),
+    aten.narrow_copy.default: (when.negative_dim, kernels.narrow_copy),
     **{op: (when.scales_in_other_dtypes, quantisers.exact(op)) for op in quantisers.OPS},
     # It is wrong for ordinary values.
     aten.remainder.Tensor: (when.double_or_signed, _remainder),
     aten.remainder.Scalar: (when.double_or_signed, _remainder),
-    aten.mm.default: (when.sums_nothing, kernels.empty_product),
-    aten.bmm.default: (when.sums_nothing, kernels.empty_product),
+    aten.mm.default: (when.may_contract_empty, kernels.empty_product),
+    aten.bmm.default: (when.may_contract_empty, kernels.empty_product),
     aten.arange.start_step: (when.rounds_steps, integers.steps),
-    aten._log_softmax.default: (when.double_or_widens, doubles.log_softmax),
+    aten._log_softmax.default: (when.double_or_half_to_float, doubles.log_softmax),
     aten.native_layer_norm.default: (when.double, doubles.layer_norm),
     aten.native_group_norm.default: (when.double, doubles.group_norm),
     aten._adaptive_avg_pool2d.default: (when.double, pooling.adaptive_avg_pool),
     aten._native_batch_norm_legit.no_stats: (when.double, doubles.batch_norm),
-    aten._upsample_bilinear2d_aa.default: (when.double, doubles.unknown),
-    aten._upsample_bilinear2d_aa.vec: (when.double, doubles.unknown),
+    aten._upsample_bilinear2d_aa.default: (when.double, doubles.no_formula),
+    aten._upsample_bilinear2d_aa.vec: (when.double, doubles.no_formula),
     aten.upsample_bilinear2d.vec: (when.double_or_integers, sampling.bilinear),
     aten.max_pool2d_with_indices_backward.default: (when.always, kernels.max_pool2d_backward),
-    aten._fft_r2c.default: (when.two_sided, doubles.unknown),
+    aten._fft_r2c.default: (when.two_sided, doubles.no_formula),
 }
-# The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
-# of half precision, or fails where a dynamic size is nothing.
+# The kernel is wrong for NaN, infinities, zeros, integers that no float32 holds, or sums of many
+# numbers of half precision, or it fails where a dynamic size is 0.
 _RARELY_WRONG: _Faults = {
-    aten.roll.default: (when.may_have_nothing, kernels.roll),
-    aten.index_select.default: (when.has_nothing_along, kernels.index_select),
-    aten.argmax.default: (when.seeks_in_nothing, _place_of_greatest),
-    aten.argmin.default: (when.seeks_in_nothing, _place_of_least),
-    aten.cat.default: (when.joins_nothing, sizes.joined),
-    aten.amax.default: (when.may_have_nothing, _greatest),
-    aten.amin.default: (when.may_have_nothing, _least),
-    aten._log_softmax.default: (when.has_nothing_along, kernels.log_softmax),
+    aten.roll.default: (when.may_be_empty, kernels.roll),
+    aten.index_select.default: (when.may_be_empty_along_dim, kernels.index_select),
+    aten.argmax.default: (when.may_search_empty, _place_of_greatest),
+    aten.argmin.default: (when.may_search_empty, _place_of_least),
+    aten.cat.default: (when.may_join_empty, sizes.joined),
+    aten.amax.default: (when.may_be_empty, _greatest),
+    aten.amin.default: (when.may_be_empty, _least),
+    aten._log_softmax.default: (when.may_be_empty_along_dim, kernels.log_softmax),
     aten.convolution.default: (when.half, halves.convolution),
     aten.addmm.default: (when.half_or_unweighted, weighting.addmm),
     aten.native_layer_norm.default: (when.half, halves.widened(aten.native_layer_norm.default)),
@@ -182,7 +183,7 @@ _RARELY_WRONG: _Faults = {
     aten.cumsum.default: (when.half, halves.widened(aten.cumsum.default)),
     aten.avg_pool2d.default: (when.half, halves.widened(aten.avg_pool2d.default)),
     aten.max_pool2d_with_indices.default: (when.floats, pooling.max_pool2d),
-    aten.grid_sampler_2d.default: (when.samples_between, sampling.grid_sampler_2d),
+    aten.grid_sampler_2d.default: (when.interpolates_or_pads, sampling.grid_sampler_2d),
     aten.sign.default: (when.floats, kernels.sign),
     aten.div.Tensor_mode: (when.divides, _division),
     aten.floor.default: (when.integers, integers.whole),
@@ -190,8 +191,8 @@ _RARELY_WRONG: _Faults = {
     aten.trunc.default: (when.integers, integers.whole),
     aten.fmod.Tensor: (when.integers, integers.fmod),
     aten.fmod.Scalar: (when.integers, integers.fmod),
-    aten._cdist_forward.default: (when.counts, kernels.distances),
-    aten._pdist_forward.default: (when.counts_pairs, kernels.distances_of_pairs),
+    aten._cdist_forward.default: (when.cdist_of_p_0, kernels.distances),
+    aten._pdist_forward.default: (when.pdist_of_p_0, kernels.distances_of_pairs),
     aten.sum.dim_IntList: (when.sum_rounds, integers.total),
     aten.pow.Tensor_Scalar: (when.integers_or_root, _power),
     aten.pow.Tensor_Tensor: (when.integers, integers.power),

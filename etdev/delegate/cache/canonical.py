@@ -26,23 +26,24 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.operators import HigherOrderOperator, OpOverloadPacket, overload_of
 
-# Where an op comes from, for people: backends that compile by it would compile line numbers.
+# Metadata about the source of an op, which is for people, and which no compiler reads.
 PROVENANCE = frozenset(
     {
         *("desc", "eager_input_vals", "from_node", "original_aten", "seq_nr", "stack_trace"),
         *("tensor_meta", "unbacked_bindings"),
     }
 )
-# The call that an op was written in. Some backends look for the nodes of one call.
+# The call that an op was written in; some backends match all nodes of one call.
 _CALLS = ("source_fn_stack", "torch_fn")
-# Other higher-order ops may stand for code elsewhere, as a Triton kernel does by its number.
+# Higher-order ops whose code is in the graph. Others may refer to code that is elsewhere, as the
+# call of a Triton kernel does by a number.
 _FLOWS = frozenset(
     {
         *("cond", "map_impl", "scan", "associative_scan", "while_loop"),
         *("wrap_with_autocast", "wrap_with_set_grad_enabled"),
     }
 )
-# Modules whose versions are in the key.
+# Packages whose functions a node may call: the versions of these are in the key.
 _MODULES = frozenset({"_operator", "operator", "math", "builtins", "torch", "executorch"})
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -78,13 +79,13 @@ def canonical(value: Any, special: Callable[[Any], str | None] | None = None) ->
     if kind in _SEQUENCES:
         return f"{_SEQUENCES[kind]}({', '.join([canonical(item, special) for item in value])})"
     if kind in _DICTS:
-        # In its order: a backend may go through it.
+        # In its own order, in which a backend may iterate over it.
         pairs = [f"{canonical(k, special)}: {canonical(v, special)}" for k, v in value.items()]
         return f"{_DICTS[kind]}({', '.join(pairs)})"
     if kind in (set, frozenset):
         return f"set({', '.join(sorted(canonical(item, special) for item in value))})"
     if kind is float:
-        # There is more than one NaN.
+        # By its bits, since there is more than one NaN.
         return f"float {struct.pack('>d', value).hex()}"
     if kind is complex:
         return f"complex {struct.pack('>dd', value.real, value.imag).hex()}"
@@ -156,7 +157,7 @@ class CanonicalProgram:
     def _meta(self, node: Node, key: str) -> str:
         value = node.meta[key]
         if key == "nn_module_stack":
-            # Nodes share them.
+            # The nodes of one module share this dict.
             if id(value) not in self._stacks:
                 self._stacks[id(value)] = str(list(value.values()))
             return self._stacks[id(value)]

@@ -26,7 +26,7 @@ def total(
     dims = list(dim) if dim else list(range(x.dim()))
     count = math.prod(x.shape[axis] for axis in dims)
     if isinstance(count, int) and not count:
-        raise NotImplementedError("of nothing")
+        raise NotImplementedError("the tensor is empty")
     return torch.mean(x, dims, keepdim, dtype=torch.float64) * float(count)
 
 
@@ -82,7 +82,7 @@ def batch_norm(
     return value, mean.reshape(-1), scale.reshape(-1)
 
 
-def unknown(*args: Any) -> Tensor:
+def no_formula(*args: Any) -> Tensor:
     """Refuse an op without a formula for float64."""
     raise NotImplementedError("torch's own decomposition rounds, too")
 

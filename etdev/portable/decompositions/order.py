@@ -23,7 +23,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Te
         return x.clone(), torch.zeros(x.shape, dtype=torch.int64, device=x.device)
     keys = x.to(torch.uint8) if x.dtype == torch.bool else x
     values, places = torch.topk(keys, size, dim, descending, True)
-    # The first value follows a zero, so that a dynamic size may be nothing.
+    # The first value follows a zero, so that a dynamic size may be 0.
     shape = [1 if axis == dim % x.dim() else each for axis, each in enumerate(x.shape)]
     earlier = joined([values.new_zeros(shape), values], dim).narrow(dim, 0, size)
     rises = earlier != values

@@ -49,7 +49,7 @@ def variance(
     return torch.sum(apart * apart, dims, keepdim) / torch.clamp(freedom, min=0)
 
 
-def extreme_of_nothing(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+def extreme_of_empty(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
     """Reduce an empty tensor over dimensions that are not empty; the result is empty."""
     reduced = {axis % x.dim() for axis in dim}
     kept = [1 if axis in reduced else size for axis, size in enumerate(x.shape)]

@@ -80,19 +80,19 @@ def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: b
         grid = torch.where(nowhere, -1.0, grid)
     result: Tensor = aten.grid_sampler_2d.default(x, grid, mode, padding, corners)
     if mode == _BILINEAR and padding == _ZEROS:
-        return result + _nothing(x, grid, corners).unsqueeze(1)
+        return result + _zero_or_nan(x, grid, corners).unsqueeze(1)
     return result
 
 
-def _nothing(x: Tensor, grid: Tensor, corners: bool) -> Tensor:
-    """Zero where a place is a finite number of pixels, and NaN elsewhere."""
+def _zero_or_nan(x: Tensor, grid: Tensor, corners: bool) -> Tensor:
+    """Return zero where a place is a finite number of pixels away, and NaN elsewhere."""
     width, height = (_scale(size, corners) for size in (x.shape[-1], x.shape[-2]))
     across, down = grid.select(-1, 0) + 1, grid.select(-1, 1) + 1
     return across * width * 0.0 + down * height * 0.0
 
 
 def _scale(size: Any, corners: bool) -> float:
-    """Pixels for a unit of the grid, if the size is known."""
+    """Return the pixels of a unit of the grid, if the size is known."""
     return (size - corners) / 2 if isinstance(size, int) else 1.0
 
 
