@@ -93,20 +93,15 @@ def _times(profiles: Sequence[Profile]) -> Iterator[Sheet]:
 
 
 def _difference(before: Path, after: Path) -> Difference:
-    names = str(before), str(after)
-    if {before.suffix, after.suffix} == {".pte"}:
-        return _between_programs(before, after)
-    return evolve(read_plan(before).diff(read_plan(after)), before=names[0], after=names[1])
-
-
-def _between_programs(before: Path, after: Path) -> Difference:
     from etdev.pte.embedded_plan import find_ledger
     from etdev.pte.read import read
 
-    difference = Difference(str(before), str(after))
-    was, now = find_ledger(before), find_ledger(after)
-    if was and now:
-        difference = evolve(was.diff(now), before=str(before), after=str(after))
+    are_programs = {before.suffix, after.suffix} == {".pte"}
+    was, now = map(find_ledger if are_programs else read_plan, (before, after))
+    difference = was.diff(now) if was and now else Difference("", "")
+    difference = evolve(difference, before=str(before), after=str(after))
+    if not are_programs:
+        return difference
     figures = changed(read(before).figures(), read(after).figures())
     difference = evolve(difference, figures=(*difference.figures, *figures))
     digests = [f"sha256 {sha256(file.read_bytes()).hexdigest()}" for file in (before, after)]

@@ -14,6 +14,7 @@ from etdev.cli.progress import complain, console, working
 from etdev.schema.documents import LOWERING
 
 if TYPE_CHECKING:
+    from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
     from etdev.runtime.verification import Verification
 
@@ -77,10 +78,10 @@ def command(
     with working(runs=not no_verify) as say:
         from etdev.cli import sources
 
-        made = writing.write(
-            say, output, lambda lowerer: lowerer.lower(sources.methods(source, say)), verify,
-            **lowering,
-        )  # fmt: skip
+        def lower(lowerer: Lowerer) -> Lowered:
+            return lowerer.lower(sources.methods(source, say))
+
+        made = writing.write(say, output, lower, verify, **lowering)
     results.report(lambda: LOWERING.stamped(made.document()), made.parts())
     if not (options.given("quiet") or options.given("as_json")):
         console().print(tables.stages(made.seconds))

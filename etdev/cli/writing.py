@@ -116,15 +116,8 @@ def write(
 ) -> Written:
     """Lower a model, verify the .pte, and give it its name when all else is written.
 
-    Args:
-        say: The stages of the command.
-        output: The .pte.
-        lower: Loads the model, and lowers it with a Lowerer.
-        verify: Verifies a .pte before it has its name; returns None if that is not wanted.
-        with_ledger: As the options say, like the rest.
-        lock_file: The lock to write, or with `locked` to compare with.
-        locked: Compare with the lock.
-        lowering: The options of the Lowerer.
+    `lower` loads the model, too. `verify` returns None if that is not wanted. The keyword arguments
+    are the values of `settings` and of the lowering options.
     """
     from etdev.lowering.locking import Lock, lock_of, setup_of
     from etdev.pte.read import read

@@ -27,12 +27,7 @@ def decide(
 ) -> Decision:
     """Return the plan of a model's methods, and the programs that it is for.
 
-    Args:
-        composition: The plugins and the rules.
-        settings: Changes of ExecuTorch's conversion.
-        listener: Told of each stage.
-        methods: The methods by name.
-        compiles: True if they are compiled next, which takes the values of all weights.
+    With `compiles`, the methods are compiled next, which takes the values of all weights.
     """
     quirks, stages = composition.quirks, Stages(listener)
     with stages.stage("export"):

@@ -18,12 +18,7 @@ _PROGRAM = "portable"
 def stored_again(
     plans: Sequence[MethodPlan], programs: Mapping[str, ExportedProgram]
 ) -> Iterator[StoredAgain]:
-    """Yield the weights that the .pte stores more than once.
-
-    Args:
-        plans: The plans of all methods.
-        programs: The programs that they are for.
-    """
+    """Yield the weights that the .pte stores more than once, over all methods."""
     sizes: dict[Place, int] = {}
     targets: dict[Place, dict[str, list[str]]] = {}
     homes: dict[Place, dict[Hashable, str]] = {}

@@ -40,12 +40,6 @@ def check(
         plugins: Plugins that can read which device and data a delegate's payload uses, and that
             name the runner for their delegates.
         data: Its .ptd file; None searches next to the .pte.
-
-    Returns:
-        A line per problem; none if it loads.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
     """
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
     file, outside, problems = Path(path), None, list[str]()

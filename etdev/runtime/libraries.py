@@ -68,10 +68,6 @@ class Linked:
         names = (name for own in self.libraries.values() for name in own)
         return self.size_bytes - linked(set(names) - {*self.libraries[library]}).size_bytes
 
-    def flags(self) -> tuple[str, ...]:
-        """Return the linker's options for all of them."""
-        return link_flags(self.libraries)
-
 
 @cache
 def installed() -> tuple[Library, ...]:

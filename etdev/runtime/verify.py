@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from etdev.schema.report.sheet import counted
 from etdev.schema.stages import Listener
 
 STEPS = 3
+_CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"
 
 
 @frozen(eq=False)
@@ -55,7 +57,7 @@ class _Method:
         return problem or mismatch(ran.inputs, call.after, self.tolerance, "input after the call,")
 
 
-@frozen(eq=False)
+@frozen(eq=False, slots=False)
 class Verifier:
     """Comparison of a .pte with eager PyTorch; `Lowered.verify` explains the options.
 
@@ -79,18 +81,22 @@ class Verifier:
     runner: str | None = None
     sessions: dict[str, Session] = field(factory=dict, init=False)
 
+    @cached_property
+    def artifact(self) -> Artifact:
+        """The contents of the .pte."""
+        return read(self.path)
+
     def verify(self, inputs: Any = None) -> Verification:
         """Run all methods, their calls mixed at random, and compare each with its own session."""
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
-        artifact = read(self.path)
-        runners = verifying(artifact, self.plugins, self.runner)
+        runners = verifying(self.artifact, self.plugins, self.runner)
         unverified: list[str] = []
-        groups, given = self._groups(artifact), dict[str, Any]()
+        groups, given = self._groups(), dict[str, Any]()
         for name in (name for group in groups for name in group):
             own = inputs.get(name) if isinstance(inputs, Mapping) else inputs
             given[name] = self.references[name].given(own)
-        methods = self._methods(artifact, groups, given, runners[0], unverified)
+        methods = self._methods(groups, given, runners[0], unverified)
         order = self._play(methods, given, unverified)
         self.sessions.update({name: method.session for name, method in methods.items()})
         conclusive = {name for name, method in methods.items() if method.session.is_conclusive}
@@ -105,10 +111,10 @@ class Verifier:
         for name, method in methods.items():
             method.session.try_edges(self.edges)
             series += [(name, call) for call in method.session.calls if call.edge]
-        unverified += self._apart(artifact)
+        unverified += self._apart()
         edges = dict[tuple[str, str], EdgeCall]()
         for run in runners:
-            for edge in self._compare(methods, series, artifact, run):
+            for edge in self._compare(methods, series, run):
                 known = edges.setdefault((edge.method, edge.value), edge)
                 edges[edge.method, edge.value] = known if known.problem else edge
         calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
@@ -118,7 +124,6 @@ class Verifier:
 
     def _methods(
         self,
-        artifact: Artifact,
         groups: Sequence[tuple[str, ...]],
         given: Mapping[str, Any],
         runner: Runner,
@@ -129,7 +134,7 @@ class Verifier:
         for group in groups:
             eager = Eager([self.references[name] for name in group])
             for name, reference in zip(group, eager.references, strict=True):
-                facts, program = method_of(artifact, name), reference.program
+                facts, program = method_of(self.artifact, name), reference.program
                 if reason := _unverifiable(facts, reference, runner):
                     unverified.append(f"method {name!r}: {reason}")
                     continue
@@ -154,10 +159,10 @@ class Verifier:
             unverified.append(f"method {name!r}: {error.what}")
         return order
 
-    def _groups(self, artifact: Artifact) -> list[tuple[str, ...]]:
+    def _groups(self) -> list[tuple[str, ...]]:
         """Return the methods to verify; those that share state in the .pte are in one group."""
         groups = [{name} for name in self.references]
-        for state in artifact.state:
+        for state in self.artifact.state:
             if state.shared:
                 joined = [group for group in groups if group & state.targets.keys()]
                 groups = [group for group in groups if group not in joined]
@@ -168,25 +173,21 @@ class Verifier:
             if self.method in (None, *group)
         ]
 
-    def _apart(self, artifact: Artifact) -> Iterator[str]:
+    def _apart(self) -> Iterator[str]:
         """Say which state methods share in eager PyTorch, though the .pte does not say so."""
-        known = [state.targets for state in artifact.state]
+        known = [state.targets for state in self.artifact.state]
         programs = {name: reference.program for name, reference in self.references.items()}
         for state in shared_states(programs):
             if state.targets not in known and self.method in (None, *state.targets):
                 yield f"buffer {state}, which several methods share: in this .pte each has its own"
 
     def _compare(
-        self,
-        methods: Mapping[str, _Method],
-        left: Sequence[tuple[str, Call]],
-        artifact: Artifact,
-        runner: Runner,
+        self, methods: Mapping[str, _Method], left: Sequence[tuple[str, Call]], runner: Runner
     ) -> Iterator[EdgeCall]:
         """Run the calls of all methods in one loaded program; yield those at edge values."""
         while left:
             self._say(", ".join(methods), counted(len(left), "call"))
-            outcome = self._run(artifact, [(methods[name], call) for name, call in left], runner)
+            outcome = self._run([(methods[name], call) for name, call in left], runner)
             for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
                 problem = methods[name].problem(outcome, step, call)
                 if problem and runner is not PYTHON:
@@ -195,14 +196,12 @@ class Verifier:
                     own = [c for known, c in left[: step + 1] if known == name]
                     where = f"at {call.edge}" if call.edge else f"step {len(own) - 1}"
                     failed = step == len(outcome.values)
-                    if self._right_alone(methods, left[: step + 1], artifact, runner):
+                    if self._right_alone(methods, left[: step + 1], runner):
                         cause = "; it is right by itself, so calls of another method disturb it"
                     else:
                         cause = self._cause(methods[name], own, failed, runner)
-                    cure = (
-                        "don't ship it; leave out the plugin or op that is at fault, or report this"
-                    )
-                    raise VerifyError(f"method {name!r}", f"{where}: {problem}{cause}", cure)
+                    what = f"{where}: {problem}{cause}"
+                    raise VerifyError(f"method {name!r}", what, _CURE)
                 if call.edge:
                     yield EdgeCall(name, call.edge, problem or "")
             # After a failure the states are lost.
@@ -215,28 +214,22 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
-    def _run(
-        self, artifact: Artifact, calls: Sequence[tuple[_Method, Call]], runner: Runner
-    ) -> Outcome:
-        data = self.data or ptd.find(artifact, self.path)
+    def _run(self, calls: Sequence[tuple[_Method, Call]], runner: Runner) -> Outcome:
+        data = self.data or ptd.find(self.artifact, self.path)
         series = [(method.facts, call.inputs) for method, call in calls]
-        share = artifact.shares_state
+        share = self.artifact.shares_state
         return run_series(self.path, series, data, runner=runner, share_arenas=share)
 
     def _right_alone(
-        self,
-        methods: Mapping[str, _Method],
-        calls: Sequence[tuple[str, Call]],
-        artifact: Artifact,
-        runner: Runner,
+        self, methods: Mapping[str, _Method], calls: Sequence[tuple[str, Call]], runner: Runner
     ) -> bool:
         """Return True if the last method is right without those that share no state with it."""
         last, _ = calls[-1]
-        group = next(group for group in self._groups(artifact) if last in group)
+        group = next(group for group in self._groups() if last in group)
         own = [(methods[name], call) for name, call in calls if name in group]
         if len(own) == len(calls):
             return False
-        outcome = self._run(artifact, own, runner)
+        outcome = self._run(own, runner)
         return not any(
             method.problem(outcome, step, call) for step, (method, call) in enumerate(own)
         )

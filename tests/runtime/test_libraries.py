@@ -97,7 +97,11 @@ def test_the_libraries_are_enough_and_none_is_too_many(mlp_pte, tmp_path):
             if library is not without:
                 shutil.copy(library.path, folder)
         program = folder / "registered"
-        words = [word for word in known.flags() if not without or word != f"-l{without.name}"]
+        words = [
+            word
+            for word in libraries.link_flags(known.libraries)
+            if not without or word != f"-l{without.name}"
+        ]
         start = ["g++", str(built), "-o", str(program), "-Wl,--allow-shlib-undefined"]
         made = subprocess.run([*start, *words[:-1], "-Wl,-rpath,$ORIGIN"], capture_output=True)
         return made.returncode or subprocess.run([program, *names], capture_output=True).returncode

@@ -17,13 +17,13 @@ BUDGETS = {
     "(root)": (1_369, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
-    "cli": (2_224, 1_900),
+    "cli": (2_213, 1_900),
     "delegate": (2_915, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_456, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
-    "lowering": (1_022, 900),
+    "lowering": (1_012, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_461, 1_400),
     "portable": (3_200, 3_200),
@@ -35,14 +35,14 @@ BUDGETS = {
     "registry": (1_979, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size.
-    "runtime": (2_531, 1_900),
+    "runtime": (2_514, 1_900),
     "scaffold": (170, 200),
     "schema": (2_504, 2_300),
     "testing": (1_499, 1_500),
     "upstream": (400, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_284, 24_000)
+HOST = (25_247, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -12,7 +12,7 @@ from attrs import define, frozen
 from etdev.errors import ArtifactError
 from etdev.files import scratch, write_atomically
 from etdev.pte.embedded_plan import find_ledger
-from etdev.runtime.libraries import Linked, linked
+from etdev.runtime.libraries import Linked, link_flags, linked
 from etdev.schema.plan import Plan
 from etdev_cpp.footprint import CONSTANTS, Footprint, measure
 
@@ -112,7 +112,7 @@ def needs_of(path: Path, plan: Plan | None = None) -> Needs:
         ),
         missing=known.missing,
         runtime_bytes=known.size_bytes,
-        link=known.flags(),
+        link=link_flags(known.libraries),
         notes=tuple(_notes(footprint, known, bool(modules))),
     )
 

@@ -28,7 +28,7 @@ from torch import arange, ones, randn
 from etdev import Lowerer
 from etdev.pte.read import read
 from etdev.runtime import libraries
-from etdev.runtime.libraries import installed, linked
+from etdev.runtime.libraries import installed, link_flags, linked
 
 GOLDEN = Path(__file__).parent / "documents.txt"
 # ExecuTorch aligns segments, and constants in them, to this many bytes at most.
@@ -170,7 +170,7 @@ def test_what_would_make_it_smaller_is_said(lowered):
     known = linked(["XnnpackBackend", "aten::native_layer_norm.out"])
     alone = linked(["XnnpackBackend"]).size_bytes
     assert mixed.runtime_bytes == known.size_bytes
-    assert mixed.link == known.flags()
+    assert mixed.link == link_flags(known.libraries)
     assert (
         f"{alone} instead of {known.size_bytes} bytes of libraries if delegates had "
         "aten::native_layer_norm.out; etdev explain says why they don't"
