@@ -1,8 +1,7 @@
 """Tables of ops without a portable kernel, or whose portable kernel fails or is wrong.
 
 Each row has a condition on the node, under which the kernel is not used, and the formula that
-computes the op instead. The faults were found by running every op on the edge values of every
-dtype.
+computes the op instead. They were found by running every op on the edge values of every dtype.
 """
 
 from __future__ import annotations

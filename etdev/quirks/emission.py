@@ -51,7 +51,7 @@ def make_contiguous(module: GraphModule, specs: Sequence[TensorSpec]) -> GraphMo
 
 
 def _is_transposed(node: Node) -> bool:
-    """Return True if somebody sees the order of coordinates or of a delegate's result."""
+    """Return True if the order of coordinates, or of a delegate's result, decides a value."""
     if op_name(node) != "aten.nonzero.default":
         called = any(source.target is executorch_call_delegate for source in node.all_input_nodes)
         return called and not has_plain_order(node.meta.get("val"))

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
-    "(root)": (1_369, 1_300),
+    "(root)": (1_361, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     "cli": (2_213, 1_900),
@@ -42,7 +42,7 @@ BUDGETS = {
     "upstream": (400, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_247, 24_000)
+HOST = (25_244, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
