@@ -40,7 +40,7 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
 
     Both are plans as JSON or .pte files. Plans, and .pte files that were lowered with
     --with-ledger, are compared node by node: owners, devices, partitions, bytes. Other .pte files
-    are compared by their delegates, copies, kernels and sizes.
+    are compared by their delegates, copies, kernels and sizes, then byte by byte; a .ptd is not.
 
     \b
     etdev diff old.json new.json
@@ -58,7 +58,8 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
     with working(runs=True) if profile else nullcontext() as say:
         profiles = [_profiled(file, method, say) for file in files] if say else []
         viewing.write(lambda: _viewed(files, profiles))
-    same = f"{after}: no change from {before}"
+    seen = "same bytes, a .ptd apart" if {f.suffix for f in files} == {".pte"} else "equal plans"
+    same = f"{after}: no change from {before}: {seen}"
     told = [*(presenters.sheets(difference) if difference else [same]), *_times(profiles)]
     fields = {"profiles": CONVERTER.unstructure(profiles)} if profile else {}
     results.report(lambda: {**difference.to_dict(), **fields}, told)
@@ -85,10 +86,7 @@ def _times(profiles: Sequence[Profile]) -> Iterator[Sheet]:
     if profiles:
         times = [{cost.name: cost.ms for cost in profile.costs} for profile in profiles]
         names = dict.fromkeys(name for side in times for name in side)
-        rows = [
-            (name, *(f"{side[name]:.3f}" if name in side else "" for side in times))
-            for name in names
-        ]
+        rows = [(n, *(f"{side[n]:.3f}" if n in side else "" for side in times)) for n in names]
         yield Sheet(("name", "ms before", "ms after"), rows, "Times of a run")
 
 

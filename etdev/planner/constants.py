@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-import torch
 from attrs import asdict, define, evolve, field
 from torch.fx import Node
 
@@ -12,10 +11,7 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
 from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
-
-# From 2.14 on torch gives a fused subgraph its inputs in graph order. ExecuTorch's own path to a
-# delegate, and so its bytes, have that order.
-_SORTS_INPUTS = torch.__version__ >= "2.14"
+from etdev.upstream.operators import SORTS_INPUTS
 
 
 def settle(
@@ -89,7 +85,7 @@ class _Settlement:
 
     def _ordered(self, reads: list[Node]) -> list[Node]:
         """Return values in the order in which ExecuTorch's own path hands them to a delegate."""
-        if _SORTS_INPUTS and all(node.name in self.places for node in reads):
+        if SORTS_INPUTS and all(node.name in self.places for node in reads):
             return sorted(reads, key=lambda node: self.places[node.name])
         return reads
 

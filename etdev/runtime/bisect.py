@@ -69,8 +69,8 @@ class Bisection:
         """Name the first delegate, else the first portable kernel, that is wrong by itself.
 
         Each is called in one series, with eager PyTorch's values for its inputs, so that none is
-        blamed for an earlier one. One that fails is blamed only if the method itself `failed`: else
-        it can't be called alone. Rounding errors of values that cancel are blamed last.
+        blamed for an earlier one. One that fails is blamed only if the method `failed`, too, in its
+        last call: else it can't be called alone. Rounding of values that cancel is blamed last.
         """
         ran = list[tuple[Partition, Outcome]]()
         for partition, program in chain(self._split(self.delegates), self._split(self.kernels)):
@@ -82,7 +82,7 @@ class Bisection:
                 continue
             ran.append((partition, outcome))
             problem = self._departure(partition, outcome, tolerance, tolerance.rounding)
-            if not problem and outcome.failure and failed:
+            if not problem and failed and len(outcome.values) == len(self.calls) - 1:
                 problem = outcome.failure
             if problem:
                 return f"{self._name(partition)}: {problem}"

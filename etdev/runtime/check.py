@@ -12,6 +12,7 @@ from etdev.pte.audit import differences
 from etdev.pte.ptd import find
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
+from etdev.runtime.kernels import kernel_modules
 from etdev.runtime.runners import Runner, runner_of
 from etdev.runtime.worker import Program
 from etdev.schema.device import CPU, Device
@@ -61,9 +62,8 @@ def check(
     except EtdevError as error:
         # Such as a runtime that is not installed.
         return [str(error)]
-    problems = [*_missing_in_runtime(artifact, runner)]
-    problems = problems or [*_refused(artifact, file, outside, available is None, runner)]
-    return list(dict.fromkeys(problems))
+    lacking = [*_missing_in_runtime(artifact, runner)]
+    return [*dict.fromkeys(lacking or _refused(artifact, file, outside, available is None, runner))]
 
 
 def unloaded(artifact: Artifact, here: bool) -> dict[str, str]:
@@ -83,8 +83,8 @@ def unloaded(artifact: Artifact, here: bool) -> dict[str, str]:
 def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[str]:
     """List facts that users should know before they load a .pte, though they are no problems.
 
-    Each delegate that runs native code of the file has a line, and so has memory that Python's
-    loaders plan differently.
+    Each delegate that runs native code of the file has a line, and so have memory that Python's
+    loaders plan differently, and kernels that etdev loads and ExecuTorch's runtime does not.
     """
     artifact = read(Path(path), plugins)
     lines, native = [], set(artifact.native)
@@ -103,6 +103,7 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
                 "executorch.runtime, the Python loader that etdev run uses, plans all memory on "
                 "the host, so load it with ExecuTorch's Module"
             )
+        lines += [f"method {method.name}: load {m} for its kernels" for m in kernel_modules(method)]
     lines += loading(artifact.state)
     if not artifact.shares_state and len(artifact.methods) > 1:
         lines.append(

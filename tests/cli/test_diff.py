@@ -37,7 +37,8 @@ def difference(files, before, after):
 def test_the_same_is_no_change(files):
     for name in ("one.json", "one.pte", "one_ledger.pte"):
         text = succeeds("diff", files / name, files / name)
-        assert text == f"{files / name}: no change from {files / name}\n"
+        seen = "same bytes, a .ptd apart" if name.endswith(".pte") else "equal plans"
+        assert text == f"{files / name}: no change from {files / name}: {seen}\n"
     assert not difference(files, "one.json", "one_ledger.pte")["changed"]
     assert fails("diff", files / "one.json", files / "one.pte").endswith(
         "holds no ledger; lower it with --with-ledger, or name the model or its plan instead"

@@ -13,6 +13,7 @@ from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from models import nets
+from models.small import Function
 from torch import nn
 from toys.accelerator import Accelerator
 
@@ -130,6 +131,19 @@ def test_where_python_plans_memory_otherwise_is_noted(on_cuda, mlp_pte):
         "method forward: memory is planned on cuda:0; executorch.runtime, the Python loader that "
         "etdev run uses, plans all memory on the host, so load it with ExecuTorch's Module"
     ]
+
+
+def test_kernels_that_a_runtime_has_to_load_first_are_noted(tmp_path):
+    quantised = torch.ops.quantized_decomposed
+
+    def rounded(x):
+        limits = (0.05, 3, -128, 127, torch.int8)
+        return quantised.dequantize_per_tensor(quantised.quantize_per_tensor(x, *limits), *limits)
+
+    path = Lowerer([]).lower(Function(rounded), X[:1]).save(tmp_path / "quantised.pte")
+    assert any(name.startswith("quantized_") for name in read(path).methods[0].operators)
+    assert check(path) == []
+    assert notes(path) == ["method forward: load executorch.kernels.quantized for its kernels"]
 
 
 class FakeNative(BackendDetails):

@@ -17,7 +17,7 @@ BUDGETS = {
     "(root)": (1_361, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
-    "cli": (2_213, 1_900),
+    "cli": (2_211, 1_900),
     "delegate": (2_915, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_456, 1_400),
@@ -25,7 +25,7 @@ BUDGETS = {
     # Issue 33: weights that are stored more than once.
     "lowering": (1_012, 900),
     # Issue 35: patterns that stay whole.
-    "planner": (1_461, 1_400),
+    "planner": (1_457, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_537, 1_500),
@@ -35,11 +35,12 @@ BUDGETS = {
     "registry": (1_979, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size.
-    "runtime": (2_514, 1_900),
+    "runtime": (2_515, 1_900),
     "scaffold": (170, 200),
     "schema": (2_504, 2_300),
     "testing": (1_499, 1_500),
-    "upstream": (400, 400),
+    # Issue 32: the differences between versions of torch, from planner and portable.
+    "upstream": (404, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
 HOST = (25_244, 24_000)

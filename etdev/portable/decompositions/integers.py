@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etdev.upstream.operators import ROUNDS_RANGES
+
 # Of an exponent whose powers are all multiplied; the largest that does not overflow has six.
 _BITS = 16
-# From torch 2.14 on, a range of integers has as many as its unrounded numbers give.
-_ROUNDS_FIRST = torch.arange(0, 5, 1.5, dtype=torch.int64).numel() == 5
 
 
 def remainder(x: Tensor, y: Any) -> Tensor:
@@ -126,7 +126,7 @@ def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: 
         return torch.arange(*whole, dtype=dtype)
     count = math.ceil((end - start) / step)
     whole_numbers = all(isinstance(number, int) for number in (start, end, step))
-    if whole_numbers or (_ROUNDS_FIRST and dtype == torch.int64):
+    if whole_numbers or (ROUNDS_RANGES and dtype == torch.int64):
         count = len(range(int(start), int(end), int(step)))
     numbers = torch.arange(count, dtype=torch.int64)
     values = numbers * int(step) + int(start)
