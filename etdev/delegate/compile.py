@@ -35,7 +35,6 @@ class Compiler:
         dispatcher: Gives calls to workers; None to compile in this process, one after the other.
         tolerant: Keep failures and go on, instead of raising the first.
         outcomes: The outcome of each partition, in the order of the calls of backends.
-        failures: The failures of the last time.
     """
 
     plugins: Sequence[Plugin]

@@ -158,7 +158,6 @@ class Task:
     """A call to be compiled.
 
     Args:
-        call: The call.
         key: Its key in the cache; empty without one.
         place: As `Name.place` of its key.
         why: Why its results can't be cached.

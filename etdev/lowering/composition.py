@@ -109,12 +109,9 @@ class Composition:
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
         """Plan every method, refuse unclaimed nodes, and check the plans against the rules.
 
-        Args:
-            programs: Edge-dialect program of each method; they are not changed.
-            whole: For each method the ops that were kept whole, with the plugins that wanted them.
-            expander: Decomposes them.
-            barred: For each method verdicts on nodes that a plugin can't have.
-            state: The buffers that methods share.
+        By method, `programs` are in the edge dialect and are not changed, `whole` has the ops that
+        were kept whole, with the plugins that wanted them, and `barred` verdicts on nodes that a
+        plugin can't have. `state` are the buffers that methods share.
         """
         planner = self.planner(expander, barred)
         planner.shared = [each for each in state if each.shared]

@@ -27,11 +27,8 @@ def settle(
     value at every step. A constant that nothing reads is offered to one partition after the other
     until a plugin claims it.
 
-    Args:
-        graph: The method.
-        drafts: Its partitions, all constants still outside.
-        ask: Returns the names that the owner of a partition claims for it.
-        shared: Targets of buffers that other methods read or write, too; these stay outside.
+    `ask` returns the names that the owner of a partition claims for it. Buffers of the targets
+    `shared`, which other methods read or write, too, stay outside.
     """
     unused = {
         name: constant

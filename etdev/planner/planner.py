@@ -51,10 +51,8 @@ class Planner:
     ) -> tuple[MethodPlan, ExportedProgram]:
         """Decide owner, constants and device of everything in one method.
 
-        Args:
-            program: Edge-dialect program of the method; it is not changed.
-            method: Its name.
-            whole: Ops that were kept whole, with the names of the plugins that wanted them so.
+        The edge-dialect program is not changed. `whole` has the ops that were kept whole, with the
+        plugins that wanted them so.
 
         Returns:
             The plan, and the program it is for, in which unclaimed ops are decomposed. The caller

@@ -42,7 +42,6 @@ class Delegate:
     """One delegate of a method.
 
     Args:
-        backend_id: The backend that runs it.
         devices: Devices of the tensors it is called with, inputs and outputs, each once.
         size_bytes: Size of its payload, without weights in named data.
         calls: Number of calls of it in the method.
@@ -87,9 +86,6 @@ class MethodArtifact:
     """One method of a .pte.
 
     Args:
-        name: The method's name.
-        inputs: Its inputs.
-        outputs: Its outputs.
         delegates: In the order of their first calls, which is that of `MethodPlan.delegates`; any
             that are never called come last.
         kernels: Number of calls of each operator, without copies between devices.
@@ -122,8 +118,6 @@ class Artifact:
     """A .pte file.
 
     Args:
-        path: Path of the file.
-        size_bytes: Size of the file.
         constants_bytes: Constants that ExecuTorch keeps for its own kernels.
         named_bytes: Data that delegates find by name, such as their weights.
         named: Keys of that data.

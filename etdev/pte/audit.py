@@ -19,14 +19,9 @@ def differences(
 ) -> list[str]:
     """Describe both sides of every difference between a program and its plan.
 
-    Delegates are compared by position, since both sides have them in the order of first calls.
-
-    Args:
-        plan: The plan.
-        methods: The methods of the program.
-        skipping: Methods whose caller makes some copies, so that the program may have fewer.
-        planned_devices: The program was emitted with device memory planning, so that copies and
-            arenas follow the plan.
+    Delegates are compared by position, since both sides have them in the order of first calls. The
+    callers of methods in `skipping` make some copies, so that the program may have fewer. Without
+    `planned_devices` memory was not planned by device, and copies don't follow the plan.
     """
     artifacts = {method.name: method for method in methods}
     problems: list[str] = []
@@ -64,9 +59,8 @@ def _same(partition: Partition, delegate: Delegate) -> bool:
 
 
 def _setup(side: Partition | Delegate, devices: Iterable[Device]) -> str:
-    return " ".join(
-        [f"{side.backend_id} on {'/'.join(map(str, devices))}", *map(str, side.compile_specs)]
-    )
+    place = f"{side.backend_id} on {'/'.join(map(str, devices))}"
+    return " ".join([place, *map(str, side.compile_specs)])
 
 
 def _copies(method: MethodPlan, artifact: MethodArtifact, fewer: bool) -> Iterable[str]:

@@ -52,9 +52,8 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
         raise
     except Exception as error:
         # ExecuTorch trusts its input, so damaged bytes may cause any error.
-        raise ArtifactError(
-            str(file), f"is damaged or truncated ({first_line(error)})", _CURE
-        ) from error
+        what = f"is damaged or truncated ({first_line(error)})"
+        raise ArtifactError(str(file), what, _CURE) from error
 
 
 @frozen

@@ -35,9 +35,8 @@ def keys_of(path: Path) -> frozenset[str]:
             packed = head + opened.read(max(min(offset + length, size) - len(head), 0))
         return frozenset(entry.key for entry in unpack(packed, schema(*DATA)).named_data)
     except (OSError, ValueError, struct.error) as error:
-        raise ArtifactError(
-            str(path), f"can't be read ({first_line(error)})", "give a .ptd that ExecuTorch wrote"
-        ) from error
+        what, cure = f"can't be read ({first_line(error)})", "give a .ptd that ExecuTorch wrote"
+        raise ArtifactError(str(path), what, cure) from error
 
 
 def outside(facts: Artifact) -> dict[str, str]:

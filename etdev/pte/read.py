@@ -46,11 +46,7 @@ class Compiled:
 
 
 def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
-    """Read a .pte.
-
-    Args:
-        path: The file.
-        plugins: Plugins that can read which device and data a delegate's payload uses.
+    """Read a .pte; `plugins` can read which device and data a delegate's payload uses.
 
     Raises:
         ArtifactError: It is missing, truncated, or not a .pte.
@@ -84,8 +80,7 @@ def _specs(delegate: Any) -> tuple[CompileSpec, ...]:
 
 def methods_in(program: bytes) -> tuple[MethodArtifact, ...]:
     """Return the methods of a program in memory, as ExecuTorch emitted it."""
-    parsed, _ = program_of(memoryview(program))
-    return methods_of(parsed)
+    return methods_of(program_of(memoryview(program))[0])
 
 
 def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArtifact, ...]:
@@ -119,6 +114,8 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         counts[name] += 1
         used.setdefault(name, []).extend(_tensors(plan, call))
     tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
+    extras = [tensor.extra_tensor_info for tensor in tensors if tensor.extra_tensor_info]
+    external = [str(e.fully_qualified_name) for e in extras if e.location.name == "EXTERNAL"]
     return MethodArtifact(
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
@@ -131,7 +128,7 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         device_to_host=counts[f"{COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
         misplaced=(*_stray(plan, tensors), *_off_host(used)),
-        external=tuple(dict.fromkeys(_external(tensors))),
+        external=tuple(dict.fromkeys(external)),
     )
 
 
@@ -162,13 +159,6 @@ def _tensors(plan: Any, call: Any) -> list[Any]:
     return [value for value in values if type(value).__name__ == "Tensor"]
 
 
-def _external(tensors: Iterable[Any]) -> Iterable[str]:
-    for tensor in tensors:
-        extra = tensor.extra_tensor_info
-        if extra is not None and extra.location.name == "EXTERNAL":
-            yield str(extra.fully_qualified_name)
-
-
 def _arenas(plan: Any) -> Iterable[Arena]:
     labels = getattr(plan, "non_const_buffer_device", None) or ()
     where = {item.buffer_idx: _device(item) for item in labels}
@@ -181,14 +171,8 @@ def _value(value: Any) -> Value:
     kind = type(value).__name__
     if kind != "Tensor":
         return Value(kind)
-    return Value(
-        kind,
-        dtype_of(value),
-        tuple(value.sizes),
-        value.shape_dynamism.name != "STATIC",
-        device(value),
-        tuple(value.dim_order),
-    )
+    dynamic = value.shape_dynamism.name != "STATIC"
+    return Value(kind, dtype_of(value), value.sizes, dynamic, device(value), value.dim_order)
 
 
 def dtype_of(tensor: Any) -> str:
@@ -239,11 +223,10 @@ def _asked(
     plugins: Sequence[Plugin], payload: bytes, backend_id: str, arguments: int | None
 ) -> tuple[Device | None, str, tuple[str, ...]]:
     """Ask plugins which device a payload uses, why it can't run, and which data it looks up."""
-    real, fault = None, ""
     try:
-        real = answers.payload_device(plugins, backend_id, payload, arguments)
+        real, fault = answers.payload_device(plugins, backend_id, payload, arguments), ""
     except ArtifactError as error:
-        fault = f"{error.what}; {error.cure}" if error.cure else error.what
+        real, fault = None, f"{error.what}; {error.cure}" if error.cure else error.what
     return real, fault, tuple(answers.payload_data(plugins, backend_id, payload))
 
 

@@ -67,12 +67,8 @@ def check_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
         labels = {device for device in map(_label, (node, *node.users)) if device is not None}
         if isinstance(node.meta.get("val"), torch.Tensor) and len(labels) > 1:
             named = " and ".join(sorted(map(str, labels)))
-            raise DeviceError(
-                who,
-                f"{node.name} is needed on {named}, and without device memory planning it can "
-                "have one label only",
-                cure,
-            )
+            what = f"{node.name} is needed on {named}, and without device memory planning it can"
+            raise DeviceError(who, f"{what} have one label only", cure)
 
 
 def _complete_single_outputs(graph_module: GraphModule) -> None:
@@ -140,6 +136,4 @@ def _label(node: Node) -> Device | None:
         return None
     if node.target is operator.getitem:
         return _label(node.all_input_nodes[0])
-    if node.target is not executorch_call_delegate:
-        return CPU
-    return delegate_device(node)
+    return delegate_device(node) if node.target is executorch_call_delegate else CPU

@@ -74,16 +74,10 @@ class Table:
         return [row for row in self.rows if stage in row.stages]
 
     def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
-        """Fix or refuse what the rows of a stage find.
+        """Fix or refuse what the rows of a stage find; return the program without the faults.
 
-        Args:
-            stage: The stage.
-            program: An ExportedProgram, at `METHODS` a dict of them, at `EMIT` a GraphModule.
-            method: The method's name, for errors.
-            source: The program that it was converted from; None for itself.
-
-        Returns:
-            The program without the faults, the same one if none was found.
+        It is an ExportedProgram, at `METHODS` a dict of them, at `EMIT` a GraphModule; `source` is
+        the program that it was converted from, if that is another. Errors name `method`.
 
         Raises:
             EtdevError: The error of a row that has no fix for what it found.
@@ -108,10 +102,7 @@ class Table:
     def refuse(self, stages: Collection[Stage], program: ExportedProgram, method: str) -> None:
         """Refuse what ExecuTorch's own loop would get wrong and `etdev.partitioner()` can't fix.
 
-        Args:
-            stages: The rows that are looked for first at one of these.
-            program: The program.
-            method: The method's name, for errors.
+        These are the rows that are looked for first at one of `stages`.
 
         Raises:
             EtdevError: The error of the first row that has found something.

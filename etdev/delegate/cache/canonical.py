@@ -35,8 +35,7 @@ PROVENANCE = frozenset(
 )
 # The call that an op was written in; some backends match all nodes of one call.
 _CALLS = ("source_fn_stack", "torch_fn")
-# Higher-order ops whose code is in the graph. Others may refer to code that is elsewhere, as the
-# call of a Triton kernel does by a number.
+# Higher-order ops whose code is in the graph; others refer to it by a number, as Triton's do.
 _FLOWS = frozenset(
     {
         *("cond", "map_impl", "scan", "associative_scan", "while_loop"),

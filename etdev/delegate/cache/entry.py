@@ -36,7 +36,6 @@ class Entry:
     """An entry of the cache: a compiled partition and where it came from.
 
     Args:
-        key: Its key.
         content: What the blobs mean, as JSON.
         blobs: Byte strings that `content` refers to by their numbers.
     """

@@ -32,7 +32,6 @@ class Request:
     """A call that a worker is asked to compile.
 
     Args:
-        parcel: The call.
         key: The cache key that it must have in the worker, too.
         settings: Settings of torch that compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
