@@ -25,11 +25,9 @@ def find_backend(partition: Partition, plugin: Plugin) -> type[BackendDetails]:
     found = namesakes(name)
     if not found:
         known = ", ".join(sorted(backend.__name__ for backend in BackendDetails.__subclasses__()))
-        raise CompileError(
-            partition.plugin,
-            f"backend {name!r} of {partition.where} is not loaded",
-            f"import it in claim_nodes or in compile_context; loaded are {known}",
-        )
+        what = f"backend {name!r} of {partition.where} is not loaded"
+        cure = f"import it in claim_nodes or in compile_context; loaded are {known}"
+        raise CompileError(partition.plugin, what, cure)
     if len(found) > 1:
         author = getattr(plugin.implementation, "partitioner", plugin.implementation)
         own = [backend for backend in found if _package(backend) == _package(author)]

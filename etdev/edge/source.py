@@ -101,9 +101,8 @@ def methods_of(
     if not isinstance(model, Mapping):
         return {FORWARD: _method(FORWARD, model, inputs, kwargs, dynamic_shapes)}
     if inputs is not None or kwargs or dynamic_shapes is not None:
-        raise SourceError(
-            "inputs", "can't be shared by a dict of methods", 'write {"forward": (module, inputs)}'
-        )
+        cure = 'write {"forward": (module, inputs)}'
+        raise SourceError("inputs", "can't be shared by a dict of methods", cure)
     if not model:
         raise SourceError("model", "is an empty dict", _SHAPE)
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}

@@ -24,11 +24,9 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
     unknown = [("claims", n) for n in claimed if n not in graph.number and n not in graph.constants]
     unknown += [("refuses", each.node) for each in refusals if each.node not in graph.number]
     for verb, node in unknown:
-        raise ClaimError(
-            plugin.name,
-            f"{verb} {node!r}, which is not a computing node of method {graph.method!r}",
-            "name nodes of the program that claim_nodes was given, no inputs or outputs",
-        )
+        what = f"{verb} {node!r}, which is not a computing node of method {graph.method!r}"
+        cure = "name nodes of the program that claim_nodes was given, no inputs or outputs"
+        raise ClaimError(plugin.name, what, cure)
     # A plugin may refuse the getitems that follow an op that it claims.
     wanted = set(claimed)
     for claim in claims:
@@ -36,18 +34,12 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
         _check_convex(plugin, graph, map(graph.with_followers, groups))
     for refusal in refusals:
         if refusal.code in RESERVED:
-            raise ClaimError(
-                plugin.name,
-                f"refuses {refusal.node!r} with the code {refusal.code!r}, which is the host's",
-                f"use a code of its own, such as op or dtype; reserved are {', '.join(RESERVED)}",
-            )
+            what = f"refuses {refusal.node!r} with the code {refusal.code!r}, which is the host's"
+            cure = f"use a code of its own, such as op or dtype; reserved are {', '.join(RESERVED)}"
+            raise ClaimError(plugin.name, what, cure)
         if refusal.node in wanted:
-            raise ClaimError(
-                plugin.name,
-                f"claims {refusal.node!r} in method {graph.method!r} and refuses it with "
-                f"{refusal.code!r}",
-                "do one of the two",
-            )
+            what = f"claims {refusal.node!r} in method {graph.method!r} and refuses it with"
+            raise ClaimError(plugin.name, f"{what} {refusal.code!r}", "do one of the two")
 
 
 def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence[int]]) -> None:
@@ -61,9 +53,7 @@ def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence
         names = [graph.nodes[number].name for number in sorted(groups[index])]
         named = textwrap.shorten(", ".join(names), 100, placeholder=" ...")
         between = graph.nodes[blocker].name
-        raise ClaimError(
-            plugin.name,
-            f"claims {named} of method {graph.method!r} as one group, "
-            f"but {between} lies between them, so that no delegate can have all of them",
-            f"claim {between} with them, or make smaller groups",
-        )
+        what = f"claims {named} of method {graph.method!r} as one group, but {between} lies "
+        what += "between them, so that no delegate can have all of them"
+        cure = f"claim {between} with them, or make smaller groups"
+        raise ClaimError(plugin.name, what, cure)

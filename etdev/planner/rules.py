@@ -90,11 +90,9 @@ class Rules:
         missed = [(p.method, entry) for p in plans for entry in p.ledger if not entry.pin_kept]
         if missed and self.strict:
             names = dict.fromkeys(str(entry.pin) for _, entry in missed)
-            raise PinError(
-                f"pin {', '.join(names)}",
-                f"is not kept for {_listed(missed)}",
-                "narrow it, or lower without strict, which leaves these to portable kernels",
-            )
+            what = f"is not kept for {_listed(missed)}"
+            cure = "narrow it, or lower without strict, which leaves these to portable kernels"
+            raise PinError(f"pin {', '.join(names)}", what, cure)
         if self.budget:
             _check_budget(self.budget, plans)
 
@@ -216,11 +214,8 @@ def _check_listed(pin: Pin, registry: Registry, plugins: Collection[str]) -> Non
         return
     if pin.plugin not in registry.names:
         known = ", ".join(dict.fromkeys((*plugins, *registry.names)))
-        raise RegistryError(
-            str(registry.path or "registry"),
-            f"pin {pin} names an unknown plugin",
-            f"known are {known}",
-        )
+        what, who = f"pin {pin} names an unknown plugin", str(registry.path or "registry")
+        raise RegistryError(who, what, f"known are {known}")
     what = f"plugin {pin.plugin} is not in use, so its nodes fall back to portable kernels"
     cure = f"install {pin.plugin} or remove the pin"
     warn_or_raise(PinError(f"pin {pin}", what, cure), False)

@@ -163,12 +163,10 @@ class AdaptedPartitioner:
             return
         changed = getattr(self.partitioner, hook)(masked(program, method, {}))
         if fingerprint(changed.graph) != fingerprint(program.graph):
-            raise PluginError(
-                self.name,
-                f"{self._title} rewrites method {method!r} before its decomposition, "
-                "which would change what other plugins are shown",
-                f"lower what {self._title}.{hook} returns for the exported program",
-            )
+            what = f"{self._title} rewrites method {method!r} before its decomposition, which would"
+            what += " change what other plugins are shown"
+            cure = f"lower what {self._title}.{hook} returns for the exported program"
+            raise PluginError(self.name, what, cure)
 
 
 @contextmanager

@@ -159,12 +159,9 @@ def claim_constants(plugin: Plugin, program: ExportedProgram, draft: Draft) -> f
             what = f"claims the constant {name!r}, which {draft.where} does not read"
             raise ClaimError(plugin.name, what, "choose from partition.constants")
         if not draft.may_hold(readable[name]):
-            raise ClaimError(
-                plugin.name,
-                f"would freeze the buffer {readable[name].target!r} in {draft.where}, "
-                "but the method writes to it",
-                "leave out constants that are mutated",
-            )
+            what = f"would freeze the buffer {readable[name].target!r} in {draft.where}, but the"
+            what += " method writes to it"
+            raise ClaimError(plugin.name, what, "leave out constants that are mutated")
     return frozenset(names)
 
 

@@ -142,9 +142,8 @@ def load(path: str | os.PathLike[str] | None = None) -> Registry:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise RegistryError(
-            str(file), f"cannot be read ({error.strerror})", "give the path of a registry.toml"
-        ) from error
+        what = f"cannot be read ({error.strerror})"
+        raise RegistryError(str(file), what, "give the path of a registry.toml") from error
     except UnicodeDecodeError as error:
         raise RegistryError(str(file), "is not UTF-8 text", "save it as UTF-8") from error
     return parse(text, file)

@@ -20,11 +20,9 @@ def load_inputs(path: str | Path) -> list[Any]:
     try:
         value = torch.load(path, weights_only=True)
     except Exception as error:
-        raise SourceError(
-            str(path),
-            f"can't be loaded as inputs ({first_line(error)})",
-            "write them with torch.save([tensor, ...], path)",
-        ) from error
+        what = f"can't be loaded as inputs ({first_line(error)})"
+        cure = "write them with torch.save([tensor, ...], path)"
+        raise SourceError(str(path), what, cure) from error
     return [value] if isinstance(value, torch.Tensor) else flat(value)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tomlkit
-from attrs import asdict, fields
+from attrs import asdict
 
 from etdev.errors import RegistryError
 from etdev.registry.registry import PluginEntry, Registry
@@ -18,12 +18,8 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
     Raises:
         RegistryError: An option has a value that TOML can't write.
     """
-    # `text` is the file's own text, not a setting.
-    settings = {
-        field.name: value
-        for field in fields(Registry)
-        if isinstance(value := getattr(registry, field.name), (bool, str)) and field.name != "text"
-    }
+    values = asdict(registry, recurse=False)
+    settings = {name: value for name, value in values.items() if isinstance(value, (bool, str))}
     document = {
         **settings,
         "trusted": registry.trusted,
