@@ -54,9 +54,22 @@ def load(text: str) -> dict[str, Method]:
 
 def returned(text: str) -> Any:
     """Return the value that the function of a SOURCE returns."""
+    return _call(text, function(text))
+
+
+def function(text: str) -> Callable[..., Any]:
+    """Return the function that a SOURCE names."""
     check_source(text)
     place, _, name = text.rpartition(":")
-    return _call(text, _function(text, _module(text, place), name))
+    value: Any = getattr(module := _module(text, place), name, None)
+    if isinstance(value, (nn.Module, type)):
+        kind, made = ("class", f"{name}().eval()") if isinstance(value, type) else ("module", name)
+        cure = f"write def model(): return {made}, (example inputs)"
+        raise SourceError(text, f"{name} is a {kind}, not a function", cure)
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    own = (n for n, v in vars(module).items() if isfunction(v) and v.__module__ == module.__name__)
+    raise no_function(text, name, [n for n in own if not n.startswith("_")])
 
 
 def _module(text: str, place: str) -> ModuleType:
@@ -90,19 +103,6 @@ def _from_file(file: Path) -> ModuleType:
         del sys.modules[file.stem]
         raise
     return module
-
-
-def _function(text: str, module: ModuleType, name: str) -> Callable[[], Any]:
-    value: Any = getattr(module, name, None)
-    if isinstance(value, (nn.Module, type)):
-        kind, made = ("class", f"{name}().eval()") if isinstance(value, type) else ("module", name)
-        cure = f"write def model(): return {made}, (example inputs)"
-        raise SourceError(text, f"{name} is a {kind}, not a function", cure)
-    if callable(value):
-        function: Callable[[], Any] = value
-        return function
-    own = (n for n, v in vars(module).items() if isfunction(v) and v.__module__ == module.__name__)
-    raise no_function(text, name, [n for n in own if not n.startswith("_")])
 
 
 def _call(text: str, function: Callable[[], Any]) -> Any:

@@ -214,14 +214,14 @@ class Builder:
         key = evolve(candidate, pins=()).key
         known = self._decisions.get(key)
         if known is None:
-            lowered = lowerer.lower(self._exported)
+            lowered = lowerer.lower(self.exported)
             # Conversions are as large as the model.
             self._decisions = dict([*self._decisions.items(), (key, lowered.decision)][-_KEPT:])
             return lowered
         return lowerer.compilation.lower(lambda: _planned(lowerer, known))
 
     @cached_property
-    def _exported(self) -> Mapping[str, Method]:
+    def exported(self) -> Mapping[str, Method]:
         """Methods as exported programs, which all candidates share."""
         return {
             name: evolve(method, model=method.export(Table(QUIRKS)), dynamic_shapes=None)

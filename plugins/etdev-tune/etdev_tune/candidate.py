@@ -10,6 +10,7 @@ from attrs import evolve, field, frozen
 
 from etdev.registry.registry import PluginEntry, Registry
 from etdev.schema.pins import PORTABLE, Pin
+from etdev_tune.precision.recipe import PLUGIN
 
 UNTUNED = "untuned"
 # With more plugins, only pairs are tried, and each plugin first.
@@ -49,8 +50,12 @@ class Candidate:
             pin if pin.plugin in owners else evolve(pin, plugin=PORTABLE)
             for pin in (*base.pins, *self.pins)
         ]
+        trusted = base.trusted
+        if trusted is not None and PLUGIN in self.plugins:
+            trusted = tuple(dict.fromkeys([*trusted, "etdev-tune"]))
         return evolve(
             base,
+            trusted=trusted,
             entries=tuple(self._entry(base.entry(name)) for name in self.plugins),
             unlisted="ignore",
             pins=tuple(pins),

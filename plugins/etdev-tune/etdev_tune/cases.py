@@ -19,6 +19,7 @@ from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.runtime.compare import Tolerance, compare
 from etdev.runtime.sessions import Call, is_random, session_of
+from etdev_tune.metric import Metric
 
 # Calls of each method that are compared, or as many as are given.
 _CALLS = 3
@@ -37,21 +38,24 @@ class Case:
 
     Args:
         timed: Positions of the calls that are timed.
+        metric: A figure of the outputs of all calls.
     """
 
     method: str
     calls: tuple[Call, ...]
     timed: tuple[int, ...]
+    metric: Metric | None = None
     digest: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         values = [_plain(value) for call in self.calls for value in (*call.inputs, *call.outputs)]
-        content = pickle.dumps((self.method, self.timed, values), 4)
+        named = [self.metric.digest] if self.metric else []
+        content = pickle.dumps((self.method, self.timed, values, *named), 4)
         object.__setattr__(self, "digest", blake3(content).hexdigest())
 
 
-def cases_of(methods: Mapping[str, Method], inputs: Any = None) -> list[Case]:
-    """Call every method in eager PyTorch, with inputs as `tune` takes them.
+def cases_of(methods: Mapping[str, Method], inputs: Any = None, least: int = _CALLS) -> list[Case]:
+    """Call every method in eager PyTorch at least so many times, with inputs as `tune` takes them.
 
     Without inputs, the example inputs are taken, and fresh ones like them with dynamic sizes at
     their bounds. A file's inputs are `Leaves`.
@@ -62,7 +66,8 @@ def cases_of(methods: Mapping[str, Method], inputs: Any = None) -> list[Case]:
     cases = []
     for name, method in methods.items():
         given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-        cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given))
+        reference = Reference.of(method, method.export(Table(QUIRKS)))
+        cases.append(_case(reference, given, least))
     return cases
 
 
@@ -97,7 +102,7 @@ def _error(value: Any, wanted: Any) -> float:
     return 0.0 if error <= allowed else math.inf
 
 
-def _case(reference: Reference, inputs: Any) -> Case:
+def _case(reference: Reference, inputs: Any, least: int) -> Case:
     who = f"method {reference.method.name!r}"
     if is_random(reference):
         what = "changes its answer between runs, so no candidate can be held against it"
@@ -108,7 +113,7 @@ def _case(reference: Reference, inputs: Any) -> Case:
         for call in calls
     ]
     try:
-        session = session_of(reference, given, max(_CALLS, len(given))).calls
+        session = session_of(reference, given, max(least, len(given))).calls
     except VerifyError as error:
         raise TuneError(who, error.what, _CURE) from error
     # Calls that PyTorch refuses are missing.

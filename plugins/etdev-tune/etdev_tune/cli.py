@@ -15,21 +15,20 @@ from etdev.cli.progress import working
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.outputs import Outputs
+from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import TUNING, Report, Trial
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(i?)B?", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _COLUMNS = (
-    "candidate",
-    "ms",
-    "vs untuned",
-    "error",
-    "size",
-    "libraries",
-    "delegates",
-    "portable",
-    "",
+    *("point", "candidate", "ms", "vs untuned", "error", "size", "libraries", "delegates"),
+    *("portable", ""),
 )
+# Columns of a search for precisions, before those of the size.
+_PREDICTED = ("predicted", "metric")
+# Layers that are shown, the most sensitive ones.
+_TOP = 8
 
 
 def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -37,6 +36,16 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     if not match or not float(match[1]):
         raise click.BadParameter(f"{text!r} is not a duration; write 10m or 90s")
     return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    match = _SIZE.fullmatch(text.strip()) if text else None
+    if text and not match:
+        raise click.BadParameter(f"{text!r} is not a size; write 20MB")
+    if match is None:
+        return None
+    unit = 1024 if match[3] else 1000
+    return int(float(match[1]) * unit ** " KMG".index(match[2].upper() or " "))
 
 
 @click.command("tune", cls=Command, epilog=options.SOURCE)
@@ -47,8 +56,9 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     help="Time for the search, such as 90s or 10m.",
 )  # fmt: skip
 @click.option(
-    "--tolerance", type=float, default=1e-3, show_default=True,
-    help="Largest error against PyTorch, relative to the largest value of an output.",
+    "--tolerance", "--max-error", "tolerance", type=float,
+    help="Largest error against PyTorch, relative to the largest value of an output. By default "
+    "1e-3; with --precision 1e-2, unless the metric has a limit.",
 )  # fmt: skip
 @click.option(
     "--inputs", "files", multiple=True, metavar="[METHOD:]FILE",
@@ -74,6 +84,29 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 )
 @click.option("--no-store", is_flag=True, help="Measure everything, and keep nothing.")
 @click.option("--show", is_flag=True, help="Measure nothing: show the tuning of -o.")
+@click.option(
+    "--point", type=click.IntRange(0), metavar="NUMBER",
+    help="Measure nothing: write another candidate of the tuning of -o.",
+)  # fmt: skip
+@click.option(
+    "--precision", metavar="auto|SCHEMES",
+    help="Find the precision of each layer: auto, or of schemes such as 8da8w,cpu:int8.",
+)  # fmt: skip
+@click.option(
+    "--data", type=options.FILE,
+    help="Calls for --precision that torch.save wrote, a list of tuples of inputs: half of them "
+    "calibrate, the others judge.",
+)  # fmt: skip
+@click.option(
+    "--metric", metavar="FILE.py:FUNCTION",
+    help="Function of outputs and of PyTorch's outputs, lists by call; more is better.",
+)  # fmt: skip
+@click.option(
+    "--metric-drop", type=float, help="By how much the metric may be less than PyTorch's.",
+)  # fmt: skip
+@click.option(
+    "--max-size", callback=_bytes, metavar="SIZE", help="Largest size of the files, such as 20MB.",
+)  # fmt: skip
 @options.all_rows
 @options.as_json
 @options.workers
@@ -82,7 +115,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     source: str | None,
     output: Path | None,
     budget_s: float,
-    tolerance: float,
+    tolerance: float | None,
     files: Sequence[str],
     objective: str,
     on: str,
@@ -91,6 +124,12 @@ def command(  # noqa: PLR0913 - an argument for each option
     store: Path | None,
     no_store: bool,
     show: bool,
+    point: int | None,
+    precision: str | None,
+    data: Path | None,
+    metric: str | None,
+    metric_drop: float | None,
+    max_size: int | None,
     **lowering: Any,
 ) -> None:
     """Measure which plugins are fastest for SOURCE.
@@ -108,6 +147,15 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev tune net.py:model -o net.pte --runner cpp
     etdev tune -o net.pte --show
 
+    With --precision it searches for the precision of each layer instead: first the errors of layers
+    in PyTorch, then uniform schemes and mixtures, each judged as a .pte on data that did not
+    calibrate it. The cheapest within the limits is written; --point writes another one later.
+
+    \b
+    etdev tune net.py:model -o net.pte --precision auto --data calls.pt --max-error 1e-2
+    etdev tune net.py:model -o net.pte --precision auto --data calls.pt --max-size 20MB
+    etdev tune net.py:model -o net.pte --point 4
+
     Measurements are kept: stopped and started again, it continues.
 
     Exit codes: 0 when the files are written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
@@ -119,14 +167,31 @@ def command(  # noqa: PLR0913 - an argument for each option
         return
     if source is None or output is None:
         raise click.UsageError("give SOURCE and -o FILE.pte, or --show and -o")
+    if bool(precision) != bool(data):
+        raise click.UsageError("give --precision and --data together")
+    if metric and not precision:
+        raise click.UsageError("--metric needs --precision")
+    if precision and files:
+        raise click.UsageError("--precision measures on --data; leave out --inputs")
     lowerers.check(source, **lowering)
     with working() as say:
         from etdev.cli import sources
-        from etdev_tune.tune import tune
+        from etdev_tune.precision.data import load_data
+        from etdev_tune.tune import tune, write_point
 
+        methods, own = sources.methods(source, say), lowerers.arguments(**lowering)
+        if point is not None:
+            tuning = write_point(point, methods, output, say, **own)
+            _print(tuning.report, output)
+            return
         tuning = tune(
-            sources.methods(source, say),
+            methods,
             path=output,
+            precision=precision.split(",") if precision and precision != "auto" else precision,
+            data=load_data(data) if data else None,
+            metric=sources.function(metric) if metric else None,
+            metric_drop=metric_drop,
+            max_size=max_size,
             measured_on=_inputs(files),
             budget_s=budget_s,
             tolerance=tolerance,
@@ -135,7 +200,7 @@ def command(  # noqa: PLR0913 - an argument for each option
             runner=runner,
             policy=threads,
             store=False if no_store else store,
-            **lowerers.arguments(**lowering),
+            **own,
             listener=say,
         )
     _print(tuning.report, output)
@@ -144,11 +209,31 @@ def command(  # noqa: PLR0913 - an argument for each option
 def _print(report: Report, output: Path) -> None:
     results.report(
         lambda: TUNING.stamped(CONVERTER.unstructure(report)),
-        [
-            Sheet(_COLUMNS, [_row(t, report.chosen) for t in report.trials], "candidates"),
-            *_lines(report, Outputs(output)),
-        ],
+        [_candidates(report), *_layers(report), *_lines(report, Outputs(output))],
     )
+
+
+def _candidates(report: Report) -> Sheet:
+    columns = (*_COLUMNS[:5], *(_PREDICTED if report.sensitivities else ()), *_COLUMNS[5:])
+    rows = (_row(number, trial, report) for number, trial in enumerate(report.trials))
+    return Sheet(columns, tuple(rows), "candidates")
+
+
+def _layers(report: Report) -> Iterator[Sheet]:
+    """Yield the table of the layers: the chosen schemes, and the error of each scheme alone."""
+    if not report.sensitivities:
+        return
+    chosen = next(t for t in report.trials if t.name == report.chosen)
+    recipe = Recipe.of_options(chosen.options.get(PLUGIN, {}).get("layers", ()), ()).layers
+    errors = {(one.layer, one.scheme): one.alone for one in report.sensitivities}
+    layers, schemes = (dict.fromkeys(names) for names in zip(*errors, strict=True))
+    order = sorted(layers, key=lambda name: -max(errors.get((name, s), 0.0) for s in schemes))
+    rows = (
+        (name, recipe.get(name, FLOAT), *(_number(errors.get((name, s)), ".1e") for s in schemes))
+        for name in order
+    )
+    sheet = Sheet(("layer", "chosen", *schemes), tuple(rows), "errors of schemes in one layer")
+    yield sheet if options.given("every") else sheet.first(_TOP, "; --all shows them")
 
 
 def _inputs(files: Sequence[str]) -> dict[str, list[Any]] | None:
@@ -165,18 +250,24 @@ def _inputs(files: Sequence[str]) -> dict[str, list[Any]] | None:
     return inputs or None
 
 
-def _row(trial: Trial, chosen: str) -> tuple[str, ...]:
-    marks = ["chosen" if trial.name == chosen else "", "front" if trial.front else ""]
+def _row(number: int, trial: Trial, report: Report) -> tuple[str, ...]:
+    marks = ["chosen" if trial.name == report.chosen else "", "front" if trial.front else ""]
     marks.append(f"same as {trial.same_as}" if trial.same_as else trial.detail)
-    error = "-" if trial.error is None else f"{trial.error:.1e}"
     ratio = f"{trial.against_untuned}x" if trial.against_untuned else "-"
     sizes = (size(trial.size_bytes), size(trial.runtime_bytes))
     built = (*sizes, str(trial.delegates), str(trial.portable_nodes))
+    foretold = [_number(trial.predicted_error, ".1e"), _number(trial.predicted_ms, ".3g")]
+    predicted = (", ".join(foretold[: 1 + bool(trial.predicted_ms)]), _number(trial.metric, ".4g"))
     return (
-        *(trial.name, str(trial.latency_ms or "-"), ratio, error),
+        *(str(number), trial.name, str(trial.latency_ms or "-"), ratio),
+        *(_number(trial.error, ".1e"), *(predicted if report.sensitivities else ())),
         *(built if trial.size_bytes else ("-", "-", "-", "-")),
         ", ".join(filter(None, marks)),
     )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _lines(report: Report, files: Outputs) -> Iterator[str]:
@@ -188,6 +279,10 @@ def _lines(report: Report, files: Outputs) -> Iterator[str]:
         f"{files.program}: measured on {target} with {report.threads} threads; "
         f"{report.measured} measurements{disturbed}, {report.reused} reused, {report.seconds:.0f} s"
     )
+    if report.calibrated:
+        eager = "" if report.metric is None else f"; the metric of PyTorch is {report.metric:.4g}"
+        calls = f"calibrated on {report.calibrated} calls, judged by {report.calls} others"
+        yield f"{files.program}: {calls}{eager}"
     if not report.finished:
         yield f"{files.program}: the budget ended before the search did"
     again = f"made again by etdev lower --registry {files.registry}; lock {files.lock}"

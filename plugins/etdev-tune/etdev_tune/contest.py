@@ -10,8 +10,8 @@ from attrs import define, field, frozen
 from attrs.validators import gt
 
 from etdev_tune.measurer import Measurer
-from etdev_tune.record import Record
-from etdev_tune.report import Confirmation, Estimate
+from etdev_tune.record import SIZE, Record
+from etdev_tune.report import Confirmation, Estimate, Limits
 
 # A difference below 1 % does not justify another plan.
 MARGIN = 0.01
@@ -57,14 +57,14 @@ class Contest:
 
     measurer: Measurer
     objective: str
-    tolerance: float
+    limits: Limits
     clock: Clock
 
     def race(self, records: Sequence[Record], session: str) -> Record | None:
         """Measure many candidates, drop those that are clearly behind, and return the best.
 
-        Candidates that fail or exceed the tolerance are measured once, for the report. Once the
-        budget is spent, candidates are measured only until one is within the tolerance.
+        Candidates that fail or exceed the limits are measured once, for the report. Once the
+        budget is spent, candidates are measured only until one is within the limits.
         """
         racing = list({record.build.digest: record for record in records}.values())
         least, most = _RACE
@@ -75,13 +75,13 @@ class Contest:
                 break
             enough = functools.partial(self._enough, [] if number else racing)
             self.measurer.round(racing, session, number, enough)
-            racing = [record for record in racing if record.admitted(self.tolerance)]
+            racing = [record for record in racing if record.admitted(self.limits)]
             if len(racing) > 1 and number + 1 >= least:
                 best = min(racing, key=self.cost)
                 racing = [r for r in racing if r is best or not self._is_behind(r, best)]
             if not racing or (len(racing) == 1 and number + 1 >= least):
                 break
-        admitted = [record for record in records if record.admitted(self.tolerance)]
+        admitted = [record for record in records if record.admitted(self.limits)]
         return min(admitted, key=self.cost, default=None)
 
     def duel(self, challenger: Record, holder: Record) -> Estimate | None:
@@ -93,11 +93,11 @@ class Contest:
         for number in range(_LONGEST):
             self.measurer.round([holder, challenger], "duel", number)
             ratio = challenger.against(holder, self.objective)
-            if ratio is None or not challenger.admitted(self.tolerance):
+            if ratio is None or not challenger.admitted(self.limits):
                 return None
             if ratio.value > _HOPELESS and ratio.low > 1:
                 break
-            decided = is_clear(ratio) or ratio.low > 1 - MARGIN
+            decided = self.is_clear(ratio) or ratio.low > 1 - MARGIN
             if number + 1 >= least and (decided or not self._lasts(2 + RESERVE)):
                 break
             if number + 1 >= most and ratio.value > _PROMISING:
@@ -120,21 +120,25 @@ class Contest:
             self.measurer.round([other, winner], "confirmation", rounds)
             rounds += 1
             ratio = winner.against(other, self.objective, session)
-            if ratio is None or not winner.admitted(self.tolerance):
+            if ratio is None or not winner.admitted(self.limits):
                 return Confirmation(name, against, None, rounds, False)
             # Looking after every round would find wins by chance.
-            if rounds == least and (is_clear(ratio) or ratio.low > 1):
+            if rounds == least and (self.is_clear(ratio) or ratio.low > 1):
                 break
-        return Confirmation(name, against, ratio, rounds, bool(ratio and is_clear(ratio)))
+        return Confirmation(name, against, ratio, rounds, bool(ratio and self.is_clear(ratio)))
 
     def cost(self, record: Record) -> float:
         """Return the cost of a record by the objective."""
-        if self.objective == "size":
+        if self.objective == SIZE:
             return float(record.build.deployed_bytes)
         if self.objective == "memory":
             return float(record.memory_bytes or record.build.arena_bytes)
         latency = record.latency
         return latency.value if latency else float("inf")
+
+    def is_clear(self, ratio: Estimate) -> bool:
+        """Return True if a ratio of costs is a win; sizes are exact, and need no margin."""
+        return ratio.value < 1 if self.objective == SIZE else is_clear(ratio)
 
     def _lasts(self, processes: int, overrun: float = 0.0) -> bool:
         """Return True if the budget, or a little more of it, lasts for that many processes."""
@@ -142,8 +146,8 @@ class Contest:
         return self.clock.allows(needed - overrun * self.clock.budget_s)
 
     def _enough(self, records: Sequence[Record]) -> bool:
-        """Return True if the budget is spent, and a record is within the tolerance."""
-        return any(record.admitted(self.tolerance) for record in records) and not self._lasts(1)
+        """Return True if the budget is spent, and a record is within the limits."""
+        return any(record.admitted(self.limits) for record in records) and not self._lasts(1)
 
     def _is_behind(self, record: Record, best: Record) -> bool:
         ratio = record.against(best, self.objective)

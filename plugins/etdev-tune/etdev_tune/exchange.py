@@ -69,6 +69,7 @@ class Result:
             fast the target itself was.
         memory_bytes: Highest resident memory of the process; None if unknown.
         error: Largest error of the outputs, which etdev fills in; None without outputs.
+        metric: The user's metric of the outputs, which etdev fills in.
     """
 
     times_ns: tuple[tuple[int, ...], ...] = field()
@@ -76,6 +77,7 @@ class Result:
     sentinel_ns: tuple[int, ...] = ()
     memory_bytes: int | None = None
     error: float | None = None
+    metric: float | None = None
 
     @times_ns.validator
     def _check(self, _: object, times_ns: tuple[tuple[int, ...], ...]) -> None:

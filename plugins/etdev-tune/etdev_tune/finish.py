@@ -12,9 +12,20 @@ from etdev.files import unseen
 from etdev.lowering.locking import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
+from etdev_tune.front import with_front
 from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.record import LATENCY, Record
-from etdev_tune.report import FAILED, RAN, STATES, UNTRIED, WRONG, Confirmation, Report, Trial
+from etdev_tune.report import (
+    FAILED,
+    RAN,
+    STATES,
+    UNTRIED,
+    WRONG,
+    Confirmation,
+    Limits,
+    Report,
+    Trial,
+)
 from etdev_tune.search import Attempt, Search
 
 
@@ -49,7 +60,7 @@ def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record,
     """Lower a candidate from its registry file, as a user will.
 
     Raises:
-        TuneError: That gives another .pte, which is not within the tolerance.
+        TuneError: That gives another .pte, which is not within the limits.
     """
     search.listener("write", attempt.candidate.name)
     for file in hidden.program.parent.iterdir():
@@ -62,7 +73,7 @@ def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record,
         record.rounds = attempt.record.rounds
         return record, build, lock
     search.contest.measurer.round([record], "final", 0)
-    if not record.admitted(search.contest.tolerance):
+    if not record.admitted(search.contest.limits):
         what = f"{attempt.candidate.name}: lowering it again gives another .pte, which is wrong"
         raise TuneError("tuning", what, "a plugin is not deterministic; see etdev lower --verify")
     return record, build, lock
@@ -72,13 +83,13 @@ def _report(
     search: Search, outputs: Outputs, chosen: Attempt, confirmation: Confirmation | None
 ) -> Report:
     measurer = search.contest.measurer
-    trials = _trials(search.attempts, search.contest.tolerance)
+    trials = _trials(search.attempts, search.contest.limits)
     return Report(
         program=outputs.program.name,
         chosen=chosen.candidate.name,
         verdict=_verdict(chosen.candidate.name, confirmation, search.finished, trials),
         objective=search.contest.objective,
-        tolerance=search.contest.tolerance,
+        limits=search.contest.limits,
         target=measurer.runner.name,
         fingerprint=dict(measurer.fingerprint),
         threads=measurer.policy.threads,
@@ -92,6 +103,7 @@ def _report(
         disturbed=measurer.sentinel.disturbed,
         trials=trials,
         confirmation=confirmation,
+        **search.facts(),
     )
 
 
@@ -115,16 +127,16 @@ def _verdict(
     return f"{name} stays, without a clear win: {confirmation.winner} has {cost}, {pairs}"
 
 
-def _trials(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
+def _trials(attempts: Sequence[Attempt], limits: Limits) -> tuple[Trial, ...]:
     """Return a trial for each attempt, the fastest first in each state, with the Pareto front."""
     plans = (a.record for a in attempts if a.candidate.name.startswith(UNTUNED) and a.record)
     untuned = next(plans, None)
-    trials = [_trial(attempt, untuned, tolerance) for attempt in attempts]
+    trials = [_trial(attempt, untuned, limits) for attempt in attempts]
     trials.sort(key=lambda t: (STATES.index(t.state), t.latency_ms.value if t.latency_ms else 0))
-    return tuple(evolve(trial, front=_is_front(trial, trials)) for trial in trials)
+    return with_front(trials)
 
 
-def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
+def _trial(attempt: Attempt, untuned: Record | None, limits: Limits) -> Trial:
     candidate, record = attempt.candidate, attempt.record
     trial = Trial(
         name=candidate.name,
@@ -149,28 +161,16 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
     )
     if record.failure or not record.rounds:
         return trial
-    admitted = record.admitted(tolerance)
-    compared = record.against(untuned, LATENCY) if untuned and untuned is not record else None
+    admitted = record.admitted(limits)
+    compared = record.against(untuned, LATENCY) if untuned else None
     return evolve(
         trial,
         state=RAN if admitted else WRONG,
-        detail=attempt.why if admitted else f"error above {tolerance:g}",
+        detail=attempt.why if admitted else record.excess(limits),
         error=record.error if math.isfinite(record.error) else None,
+        predicted_error=attempt.predicted_error,
+        metric=record.metric,
+        predicted_ms=attempt.predicted_ms,
         latency_ms=record.latency,
         against_untuned=compared,
     )
-
-
-def _is_front(trial: Trial, trials: Sequence[Trial]) -> bool:
-    """Return True if no other trial is at least as fast, small and exact, and better in one."""
-    own = _figures(trial)
-    if own is None or trial.same_as:
-        return False
-    known = [figures for other in trials if (figures := _figures(other)) and figures != own]
-    return not any(all(a <= b for a, b in zip(other, own, strict=True)) for other in known)
-
-
-def _figures(trial: Trial) -> tuple[float, float, float] | None:
-    if trial.latency_ms is None or trial.error is None:
-        return None
-    return trial.latency_ms.value, float(trial.size_bytes), trial.error

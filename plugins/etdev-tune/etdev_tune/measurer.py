@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -166,4 +167,10 @@ class Measurer:
         seconds = time.monotonic() - start
         self._quickest_s = min(seconds, self._quickest_s or seconds)
         self.usual_s = seconds if self.usual_s is None else 0.8 * self.usual_s + 0.2 * seconds
-        return evolve(result, outputs=(), error=error_of(case, result.outputs) if outputs else None)
+        if not outputs:
+            return evolve(result, outputs=())
+        error = error_of(case, result.outputs)
+        metric = None
+        if case.metric and math.isfinite(error):
+            metric = case.metric(result.outputs, case.calls)
+        return evolve(result, outputs=(), error=error, metric=metric)

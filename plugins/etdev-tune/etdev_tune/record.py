@@ -11,7 +11,7 @@ from attrs import define, field
 from etdev_tune.builder import Build
 from etdev_tune.cases import Case
 from etdev_tune.exchange import Failure, Result
-from etdev_tune.report import Estimate
+from etdev_tune.report import Estimate, Limits
 from etdev_tune.statistics import median_of, ratio_of
 
 LATENCY, SIZE, MEMORY = OBJECTIVES = ("latency", "size", "memory")
@@ -36,9 +36,18 @@ class Record:
         errors = [m.error for m in self._measurements() if m.error is not None]
         return math.inf if self.failure or not errors else max(errors)
 
-    def admitted(self, tolerance: float) -> bool:
-        """Return True if it runs, and within a tolerance of eager PyTorch."""
-        return self.error <= tolerance
+    @property
+    def metric(self) -> float | None:
+        """Least metric of any method in any process; None without one."""
+        return min((m.metric for m in self._measurements() if m.metric is not None), default=None)
+
+    def admitted(self, limits: Limits) -> bool:
+        """Return True if it runs within limits."""
+        return math.isfinite(self.error) and not self.excess(limits)
+
+    def excess(self, limits: Limits) -> str:
+        """Return the limit that it exceeds; empty if it exceeds none."""
+        return limits.excess(self.error, self.metric, self.build.size_bytes)
 
     @property
     def latency(self) -> Estimate | None:

@@ -7,12 +7,14 @@ from typing import Any
 
 from attrs import field, frozen
 
+from etdev.errors import TuneError
 from etdev.schema.documents import Document
 from etdev.schema.pins import Pin
+from etdev.schema.report.sheet import size
 
 # The document that `etdev tune --json` prints is a `Report`.
-TUNING = Document("etdev.tuning", 4, "etdev tune")
-# A candidate ran within the tolerance, ran outside it, gave no result, or was not tried.
+TUNING = Document("etdev.tuning", 5, "etdev tune")
+# A candidate ran within the limits, ran outside of them, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
 
@@ -29,12 +31,60 @@ class Estimate:
 
 
 @frozen
+class Limits:
+    """Limits of the candidates that may be written.
+
+    Args:
+        error: Largest error, relative to the largest value of an output; None for any.
+        metric: Least figure of the user's metric; None for any.
+        size_bytes: Largest size of .pte and .ptd; None for any.
+    """
+
+    error: float | None = None
+    metric: float | None = None
+    size_bytes: int | None = None
+
+    def excess(self, error: float, metric: float | None, size_bytes: int) -> str:
+        """Return the limit that some figures exceed, in words; empty if they exceed none."""
+        if self.error is not None and not error <= self.error:
+            return f"error above {self.error:g}"
+        if self.metric is not None and (metric is None or metric < self.metric):
+            return f"metric below {self.metric:g}"
+        if self.size_bytes is not None and size_bytes > self.size_bytes:
+            return f"larger than {size(self.size_bytes)}"
+        return ""
+
+    def __str__(self) -> str:
+        error = "" if self.error is None else f"{self.error:g}"
+        metric = "" if self.metric is None else f"a metric of {self.metric:g}"
+        largest = "" if self.size_bytes is None else size(self.size_bytes)
+        return ", ".join(filter(None, (error, metric, largest)))
+
+
+@frozen
+class Sensitivity:
+    """Errors of a model, in PyTorch on the calibration data, by the scheme of one layer.
+
+    Args:
+        layer: Name of the layer.
+        scheme: Name of the scheme.
+        alone: Error if no other layer has the scheme.
+        without: Error if every other layer has it, as far as it takes them.
+    """
+
+    layer: str
+    scheme: str
+    alone: float
+    without: float
+
+
+@frozen
 class Trial:
     """A candidate with its results.
 
     Args:
         name: Description of the candidate.
-        state: `ran`, `wrong` (outside the tolerance), `failed`, or `untried`.
+        state: `ran`, `wrong` (outside the limits), `failed`, or `untried`.
         detail: Why it failed or is wrong, or why the search went on from it, or didn't.
         plugins: Names in claim order.
         options: Options by plugin that differ from the user's.
@@ -46,10 +96,13 @@ class Trial:
         runtime_bytes: Size of the libraries of ExecuTorch that a C++ program needs for it.
         memory_bytes: Highest resident memory of its process.
         error: Largest error, relative to the largest value of the output.
+        predicted_error: Error that sensitivities foretold, of a candidate with a recipe.
+        metric: The user's metric of its outputs.
+        predicted_ms: Latency that those of uniform schemes foretold, of a mixture.
         latency_ms: Median over processes, with its interval.
         against_untuned: Latency as a multiple of the untuned plan's, in rounds of both.
         rounds: Number of processes that it was measured in.
-        front: No other candidate within the tolerance is at least as fast, small and exact.
+        front: No other candidate is at least as fast, up to noise, small and exact.
     """
 
     name: str
@@ -65,6 +118,9 @@ class Trial:
     runtime_bytes: int = 0
     memory_bytes: int | None = None
     error: float | None = None
+    predicted_error: float | None = None
+    metric: float | None = None
+    predicted_ms: float | None = None
     latency_ms: Estimate | None = None
     against_untuned: Estimate | None = None
     rounds: int = 0
@@ -77,7 +133,7 @@ class Confirmation:
 
     Args:
         winner: The fastest candidate of the search.
-        against: The other: the untuned plan, if that is within the tolerance.
+        against: The other: the untuned plan or uniform scheme, if one is within the limits.
         ratio: The winner's cost as a multiple of the other's; None if the winner failed.
         rounds: Number of pairs of processes.
         clear: The whole interval is on the winner's side.
@@ -99,7 +155,7 @@ class Report:
         chosen: Its candidate.
         verdict: The decision in words.
         objective: `latency`, `size` or `memory`.
-        tolerance: Largest error that was allowed.
+        limits: Limits of what may be written.
         target: Name of the runner.
         fingerprint: Facts about the target that times depend on.
         threads: Threads of each process.
@@ -113,13 +169,16 @@ class Report:
         disturbed: Number of measurements during which the target was busy or throttled.
         trials: The candidates.
         confirmation: The last comparison.
+        calibrated: Number of calls, apart from the compared ones, that recipes come from.
+        metric: The user's metric of eager PyTorch's outputs.
+        sensitivities: Errors by layer and scheme.
     """
 
     program: str
     chosen: str
     verdict: str
     objective: str
-    tolerance: float
+    limits: Limits
     target: str
     fingerprint: Mapping[str, str]
     threads: int
@@ -133,3 +192,18 @@ class Report:
     disturbed: int
     trials: tuple[Trial, ...]
     confirmation: Confirmation | None
+    calibrated: int = 0
+    metric: float | None = None
+    sensitivities: tuple[Sensitivity, ...] = ()
+
+    def point(self, number: int) -> Trial:
+        """Return a candidate that ran by its number, which is its place in the table.
+
+        Raises:
+            TuneError: There is none, or it has no program.
+        """
+        ran = [trial for trial in self.trials if trial.state in (RAN, WRONG)]
+        if not 0 <= number < len(ran):
+            cure = f"give one of 0 to {len(ran) - 1}, as --show lists them"
+            raise TuneError("--point", f"no candidate {number} ran", cure)
+        return ran[number]

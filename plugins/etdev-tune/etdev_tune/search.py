@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from etdev.errors import TuneError
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
-from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Clock, Contest, is_clear
+from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Clock, Contest
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
+from etdev_tune.report import Limits
 
 
 @define(eq=False)
@@ -23,11 +25,15 @@ class Attempt:
 
     Args:
         why: Why the search went on from it, or didn't; empty if it was only raced.
+        predicted_error: Its error, as foretold before it was measured.
+        predicted_ms: Its latency, as foretold before it was measured.
     """
 
     candidate: Candidate
     outcome: Record | Failure
     why: str = ""
+    predicted_error: float | None = None
+    predicted_ms: float | None = None
 
     @property
     def record(self) -> Record | None:
@@ -77,7 +83,7 @@ class Search:
         """Try plugins alone, their orders, their options, and then changes of the best.
 
         Raises:
-            TuneError: No candidate is within the tolerance.
+            TuneError: No candidate is within the limits.
         """
         names = tuple(self.builder.setup.plugins)
         *plugins, portable = baselines(names)
@@ -102,17 +108,21 @@ class Search:
         """Return the winner of the race of orders, or the last candidate that beat the best one.
 
         Raises:
-            TuneError: No candidate is within the tolerance.
+            TuneError: No candidate is within the limits.
         """
         if self._best is None:
-            raise _hopeless(self.attempts, self.contest.tolerance)
+            raise _hopeless(self.attempts, self.contest.limits)
         return self._best
 
     def fallback(self) -> Attempt | None:
-        """Return the untuned plan, or the best baseline if that is not within the tolerance."""
+        """Return the untuned plan, or the best baseline if that is not within the limits."""
         own = [a for a in self.attempts if a.candidate.always and self._admits(a)]
         untuned = [a for a in own if a.candidate.name.startswith(UNTUNED)]
         return next(iter(untuned), None) or min(own, key=self._cost, default=None)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the report has besides the candidates."""
+        return {}
 
     def has_time(self) -> bool:
         """Return True if there is time for another candidate, and for the confirmation."""
@@ -145,22 +155,27 @@ class Search:
         """Build a candidate, and go on from it if it is clearly better, if the budget lasts."""
         if not self.has_time():
             return
-        attempt, best = self._attempt(candidate), self._best
+        attempt = self._attempt(candidate)
         record = attempt.record
-        if record is None or any(a.record is record for a in self.attempts[:-1]):
-            return
+        if record and not any(known.record is record for known in self.attempts[:-1]):
+            self._challenge(attempt, record)
+
+    def _challenge(self, attempt: Attempt, record: Record) -> None:
+        """Go on from a candidate if it is clearly better than the best one."""
+        best = self._best
         if best is None or best.record is None:
             if self.contest.race([record], "first"):
-                attempt.why, self._best = "taken: the first within the tolerance", attempt
+                attempt.why, self._best = "taken: the first within the limits", attempt
             return
         ratio = self.contest.duel(record, best.record)
         if ratio:
-            taken = "taken" if is_clear(ratio) else "not taken"
+            clear = self.contest.is_clear(ratio)
+            taken = "taken" if clear else "not taken"
             attempt.why = f"{taken}: {ratio} times {best.candidate.name}"
-            self._best = attempt if is_clear(ratio) else best
+            self._best = attempt if clear else best
 
     def _admits(self, attempt: Attempt) -> bool:
-        return attempt.record is not None and attempt.record.admitted(self.contest.tolerance)
+        return attempt.record is not None and attempt.record.admitted(self.contest.limits)
 
     def _cost(self, attempt: Attempt) -> float:
         assert attempt.record
@@ -176,7 +191,7 @@ class Search:
         return tuple(name for name in names if (name,) not in useless)
 
     def _starts(self) -> list[Attempt]:
-        """Return the best order in the tolerance, the best outside of it, and the longest."""
+        """Return the best order in the limits, the best outside of it, and the longest."""
         ran = [a for a in self.attempts if a.candidate.plugins and a.record and a.record.latency]
         ran.sort(key=self._cost)
         inside = [a for a in ran if self._admits(a)]
@@ -206,9 +221,15 @@ class Search:
             self._change(self.best().candidate.with_pins(move.pins, move.owner, move.name))
 
 
-def _hopeless(attempts: list[Attempt], tolerance: float) -> TuneError:
-    """Return the error for a search without a candidate that runs within the tolerance."""
-    faults = [f"{a.candidate.name}: {a.fault}" for a in attempts[:4]]
-    what = f"no candidate runs within {tolerance:g} ({'; '.join(faults)})"
+def _hopeless(attempts: list[Attempt], limits: Limits) -> TuneError:
+    """Return the error for a search without a candidate that runs within the limits."""
+    faults = [f"{a.candidate.name}: {_exceeded(a, limits) or a.fault}" for a in attempts[:4]]
+    what = f"no candidate runs within {limits} ({'; '.join(faults)})"
     cure = "allow more with --tolerance, give more with --budget, or see etdev check"
     return TuneError("candidates", what, cure)
+
+
+def _exceeded(attempt: Attempt, limits: Limits) -> str:
+    """Return the size or metric that a candidate that ran exceeds; empty for another fault."""
+    ran = attempt.record and attempt.record.rounds and not attempt.record.failure
+    return attempt.record.excess(evolve(limits, error=None)) if attempt.record and ran else ""

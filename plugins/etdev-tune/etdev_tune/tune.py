@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etdev.edge.source import methods_of
+from attrs import evolve
+
+from etdev.edge.source import Method, methods_of
 from etdev.errors import TuneError
-from etdev.files import check_program, scratch
+from etdev.files import check_program, scratch, unseen
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Builder, Setup
+from etdev_tune.candidate import Candidate
 from etdev_tune.cases import cases_of
 from etdev_tune.contest import Clock, Contest
 from etdev_tune.exchange import Policy, Runner
 from etdev_tune.finish import finish
 from etdev_tune.measurer import Measurer
 from etdev_tune.outputs import Outputs, Tuning
+from etdev_tune.precision.data import data_of
+from etdev_tune.precision.exploration import Exploration
+from etdev_tune.precision.schemes import schemes_of
 from etdev_tune.record import LATENCY, OBJECTIVES
+from etdev_tune.report import Limits
 from etdev_tune.runners import open_runner
 from etdev_tune.search import Search
 from etdev_tune.store import Store, default_folder
@@ -33,8 +40,13 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     measured_on: Any = None,
+    precision: str | Sequence[str] | None = None,
+    data: Any = None,
+    metric: Callable[..., Any] | None = None,
+    metric_drop: float | None = None,
+    max_size: int | None = None,
     budget_s: float = 600.0,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     objective: str = LATENCY,
     on: Runner | str = "local",
     runner: str | None = None,
@@ -51,6 +63,10 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     the model to the same bytes, a lock and the report are written next to the .pte; all of them or
     none.
 
+    With a precision, it finds one for each layer: recipes that no other one beats in error, latency
+    and size. The cheapest within the limits is written, and a mixture of schemes only if it is
+    clearly better than the best uniform scheme within them.
+
     Measurements are kept: stopped and started again, a tuning continues.
 
     Args:
@@ -62,9 +78,17 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         measured_on: Inputs to measure on: the arguments of a call as a tuple, or a list of such
             tuples; by method in a dict. None takes the example inputs, and dynamic sizes at their
             bounds.
+        precision: `auto`, or the schemes to try, such as `8da8w` and `cpu:int8`; None to keep it.
+        data: Calls of a search for precisions, each a tuple of inputs; by method in a dict. Every
+            second one judges the candidates, the others calibrate.
+        metric: Function of outputs, of eager PyTorch's outputs and of inputs, each a list by call;
+            more is better.
+        metric_drop: By how much the metric may be less than eager PyTorch's.
+        max_size: Largest size of .pte and .ptd in bytes.
         budget_s: Seconds that it may take. A lowering or process that has begun is finished. The
             untuned plan is always lowered and measured, since it is the fallback.
-        tolerance: Largest error, relative to the largest value of an output.
+        tolerance: Largest error, relative to the largest value of an output. By default 1e-3; with
+            a precision 1e-2, or any if the metric has a limit.
         objective: `latency`, `size` of the files and of the libraries that a C++ program needs for
             them, or peak `memory`.
         on: A target, or the name of one: `local`, `ssh:host`, `adb`, a command template.
@@ -90,12 +114,17 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     """
     outputs = Outputs(Path(path))
     check_program(outputs.program)
-    _check(tolerance, objective)
+    limits = _limits(tolerance, metric_drop, max_size, precision is not None)
+    if objective not in OBJECTIVES:
+        raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
+    if metric_drop is not None and metric is None:
+        raise TuneError("metric-drop", "needs a metric", "name one with --metric file.py:function")
     clock = Clock(budget_s)
     folder = default_folder() if store is None or store is True else store
     kept = Store(Path(folder) if folder else None)
     say = listener or (lambda *_: None)
     setup = Setup.of(**lowering)
+    schemes = schemes_of(precision, setup.plugins.values()) if precision else {}
     methods = methods_of(model, inputs, kwargs, dynamic_shapes)
     how = Policy(threads=policy) if isinstance(policy, int) else policy
     plugins = tuple(setup.plugins.values())
@@ -105,11 +134,17 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         fingerprint = target.fingerprint()
         kept.check()
         say("reference", "eager PyTorch")
-        cases = cases_of(methods, measured_on)
+        known = data_of(methods, data, metric) if precision else None
+        cases = known.judging if known else cases_of(methods, measured_on)
+        if known and known.metric is not None and metric_drop is not None:
+            limits = evolve(limits, metric=known.metric - metric_drop)
         measurer = Measurer(target, fingerprint, cases, how, kept, say)
-        contest = Contest(measurer, objective, tolerance, clock)
+        contest = Contest(measurer, objective, limits, clock)
         with scratch() as builds:
-            search = Search(Builder(methods, setup, Path(builds)), contest, clock, say)
+            builder = Builder(methods, setup, Path(builds))
+            search = Search(builder, contest, clock, say)
+            if known:
+                search = Exploration(builder, contest, clock, say, data=known, schemes=schemes)
             search.run()
             return finish(search, outputs)
     finally:
@@ -117,9 +152,49 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             target.close()
 
 
-def _check(tolerance: float, objective: str) -> None:
-    if not 0 <= tolerance < math.inf:
-        what = f"is {tolerance!r}"
-        raise TuneError("tolerance", what, "give a number of at least 0, such as 1e-3")
-    if objective not in OBJECTIVES:
-        raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
+def write_point(
+    number: int,
+    methods: Mapping[str, Method],
+    path: str | os.PathLike[str],
+    listener: Listener | None = None,
+    **lowering: Any,
+) -> Tuning:
+    """Write another candidate of an earlier tuning, without data and without measuring.
+
+    Args:
+        number: Its number in the table of `etdev tune --show`.
+        methods: The methods that were tuned.
+        path: The .pte of the tuning, which is replaced with the files beside it.
+        listener: Called with a stage and a detail as the work goes on.
+        **lowering: Arguments of `Lowerer`, as for `tune`.
+
+    Raises:
+        TuneError: No such candidate ran.
+        EtdevError: As `Lowerer.lower`.
+    """
+    outputs = Outputs(Path(path))
+    report = outputs.read_report()
+    trial = report.point(number)
+    check_program(outputs.program)
+    if listener:
+        listener("write", trial.name)
+    candidate = Candidate(trial.name, trial.plugins, trial.options, trial.pins)
+    with scratch() as builds, unseen(outputs.program) as folder:
+        hidden = Outputs(folder / outputs.program.name)
+        builder = Builder(methods, Setup.of(**lowering), Path(builds))
+        build, lock = builder.final(candidate, hidden.program, hidden.registry)
+        report = evolve(report, chosen=trial.name, verdict=f"{trial.name}: asked for by its number")
+        outputs.publish(hidden, lock, report)
+    return Tuning(outputs.program, outputs.registry, outputs.lock, build.plan, report)
+
+
+def _limits(
+    tolerance: float | None, metric_drop: float | None, max_size: int | None, precise: bool
+) -> Limits:
+    for name, value in (("tolerance", tolerance), ("metric-drop", metric_drop)):
+        if value is not None and not 0 <= value < math.inf:
+            cure = "give a number of at least 0, such as 1e-3"
+            raise TuneError(name, f"is {value!r}", cure)
+    if tolerance is None and metric_drop is None:
+        tolerance = 1e-2 if precise else 1e-3
+    return Limits(tolerance, size_bytes=max_size)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from etdev_tune.finish import _verdict
-from etdev_tune.report import TUNING, Confirmation, Estimate, Report, Trial
+from etdev_tune.report import TUNING, Confirmation, Estimate, Limits, Report, Sensitivity, Trial
 from shell import succeeds
 from shell.outlines import outline
 
@@ -19,7 +19,7 @@ REPORT = Report(
     chosen="cpu alone",
     verdict="cpu alone: nothing that was tried is better",
     objective="latency",
-    tolerance=1e-3,
+    limits=Limits(1e-3, 0.9, 100),
     target="local",
     fingerprint={"cpu": "a CPU"},
     threads=1,
@@ -45,11 +45,17 @@ REPORT = Report(
             plugins=("cpu",),
             memory_bytes=1,
             error=1e-6,
+            predicted_error=1e-6,
+            metric=0.5,
+            predicted_ms=0.5,
             latency_ms=ESTIMATE,
             against_untuned=ESTIMATE,
         ),
     ),
     confirmation=Confirmation("cpu alone", "untuned", ESTIMATE, 8, True),
+    calibrated=2,
+    metric=0.5,
+    sensitivities=(Sensitivity("head", "8da8w", 1e-3, 2e-3),),
 )
 GOLDEN = Path(__file__).parent / "documents.txt"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,39 +15,7 @@ from etdev.upstream.trees import pytree
 from etdev_tune.precision import static
 from etdev_tune.precision.layers import clean, layers_of, replace
 from etdev_tune.precision.recipe import Recipe
-from etdev_tune.precision.schemes import Scheme, check, named, schemes_for
-
-
-def calibrated(
-    layers: Mapping[str, str], program: ExportedProgram, calls: Sequence[Any], method: str
-) -> Recipe:
-    """Return a recipe with the scales that static schemes need, from calls of a method.
-
-    Args:
-        layers: Name of a scheme by name of a layer.
-        program: The exported method.
-        calls: Calls, each a tuple of inputs.
-        method: Name of the method.
-
-    Raises:
-        TuneError: There are no calls, or values in them have no scale, such as NaN.
-    """
-    schemes = schemes_for(layers.values())
-    fixed = {layer: s for layer, s in layers.items() if named(s, schemes).is_static}
-    if not fixed:
-        return Recipe(layers)
-    if not calls:
-        raise TuneError("data", "has no calls", "give some, each a tuple of inputs")
-    module, observers = static.prepared(unlifted(program), fixed, schemes)
-    for number, call in enumerate(calls):
-        floats = [v for v in call if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        if not all(bool(value.isfinite().all()) for value in floats):
-            what = f"call {number} has NaN or infinite values, which have no scale"
-            raise TuneError("data", what, "leave that call out")
-        with torch.no_grad():
-            module(*call)
-    scales = static.scales_of(observers)
-    return Recipe(layers, {f"{method} {key}": value for key, value in scales.items()})
+from etdev_tune.precision.schemes import Scheme, check, named
 
 
 def apply(

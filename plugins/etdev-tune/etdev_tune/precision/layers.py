@@ -11,6 +11,9 @@ from attrs import frozen
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from etdev.schema.ledger import together
+from etdev.schema.plan import Plan
+
 _ATEN = torch.ops.aten
 LINEAR, CONVOLUTION, EMBEDDING = "linear", "convolution", "embedding"
 # Kind of layer and position of the weight, by op.
@@ -23,6 +26,8 @@ _KINDS: dict[Any, tuple[str, int]] = {
     _ATEN.embedding.default: (EMBEDDING, 0),
 }
 _MARK = "quantised"
+# Ops of lowered programs that multiply by the weight of a layer.
+_PRODUCTS = frozenset(("linear", "convolution", "mm", "addmm", "embedding"))
 
 
 @frozen
@@ -94,6 +99,16 @@ def owners(module: GraphModule, layers: Mapping[str, Layer]) -> dict[str, str]:
         elif last is not None:
             found[node.name] = last
     return {node.name: found.get(node.name, first) for node in module.graph.nodes}
+
+
+def placed(plan: Plan) -> dict[str, tuple[str, str]]:
+    """Return the owner of each module's product, and what all plugins said about it."""
+    return {
+        entry.module: (entry.holder, together(entry.verdicts))
+        for method in plan.methods
+        for entry in method.ledger
+        if not _PRODUCTS.isdisjoint(entry.op.split("."))
+    }
 
 
 class Operation(nn.Module):

@@ -9,6 +9,8 @@ from attrs import field, frozen
 
 # The plugin that applies a recipe, which is its options.
 PLUGIN = "precision"
+# The precision of a layer without a scheme.
+FLOAT = "float32"
 
 
 @frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from etdev.registry.registry import Registry
 from etdev.registry.selection import select
 from etdev_tune.precision.layers import CONVOLUTION, EMBEDDING, LINEAR, Layer
 
-FLOAT = "float32"
+AUTO = "auto"
 # Elements of a row of 4-bit weights that share a scale.
 _GROUP = 32
 
@@ -128,6 +128,15 @@ def schemes_for(names: Iterable[str]) -> dict[str, Scheme]:
     plugins = dict.fromkeys(name.partition(":")[0] for name in names if ":" in name)
     loaded = select(Registry(portable=False), list(plugins))
     return {**plugin_schemes(loaded), **torchao_schemes()}
+
+
+def schemes_of(precision: str | Sequence[str], plugins: Iterable[Plugin]) -> dict[str, Scheme]:
+    """Return all schemes for `auto`, or those of these names."""
+    known = {**plugin_schemes(plugins), **torchao_schemes()}
+    if precision == AUTO:
+        return known
+    names = [precision] if isinstance(precision, str) else precision
+    return {name: named(name, known) for name in names}
 
 
 def named(name: str, schemes: Mapping[str, Scheme]) -> Scheme:

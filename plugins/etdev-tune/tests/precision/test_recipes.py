@@ -8,16 +8,16 @@ import sys
 
 import pytest
 import torch
-from etdev_tune.precision.application import apply, calibrated, unlifted
+from etdev_tune.precision.application import apply, unlifted
 from etdev_tune.precision.layers import layers_of
 from etdev_tune.precision.plugin import Precision
 from etdev_tune.precision.recipe import Recipe
 from etdev_tune.precision.schemes import Scheme, schemes_for
-from etdev_tune.precision.static import prepared
+from etdev_tune.precision.static import prepared, scales_of
 from models.small import Mixed
 from torch import nn
 
-from etdev import Lowerer, PluginError, TuneError
+from etdev import Lowerer, PluginError
 from etdev.runtime.run import run
 
 SHAPES = ({0: torch.export.Dim("batch", min=1, max=4)},)
@@ -32,10 +32,11 @@ def program():
 @pytest.fixture(scope="module")
 def static(program):
     """XNNPACK's quantiser for every layer, with scales of four calls."""
-    chosen = dict.fromkeys(layers_of(unlifted(program)), "cpu:int8")
-    seeds = [torch.Generator().manual_seed(seed) for seed in range(4)]
-    calls = [(torch.randn(2, 3, 8, 8, generator=seed),) for seed in seeds]
-    return calibrated(chosen, program, calls, "forward")
+    module, chosen = unlifted(program), dict.fromkeys(layers_of(unlifted(program)), "cpu:int8")
+    observed, observers = prepared(module, chosen, schemes_for(["cpu:int8"]))
+    for seed in range(4):
+        observed(torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed)))
+    return Recipe(chosen, {f"forward {k}": v for k, v in scales_of(observers).items()})
 
 
 def test_layers_are_the_weights_in_graph_order(program):
@@ -101,18 +102,6 @@ def test_the_bytes_are_the_same_in_another_process_without_data(static, tmp_path
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, check=True)
     one, two = ((tmp_path / f"{name}.pte").read_bytes() for name in ("one", "two"))
     assert one == two
-
-
-@pytest.mark.parametrize(
-    ("calls", "what"),
-    [
-        ([], "data: has no calls"),
-        ([X, (torch.full((2, 3, 8, 8), torch.nan),)], "call 1 has NaN or infinite values"),
-    ],
-)
-def test_calls_that_have_no_scale_are_refused(program, calls, what):
-    with pytest.raises(TuneError, match=what):
-        calibrated({"conv": "cpu:int8"}, program, calls, "forward")
 
 
 def test_a_layer_that_is_called_twice_has_one_scheme():
