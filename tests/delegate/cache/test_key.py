@@ -33,7 +33,6 @@ from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.key import name_of
 from etdev.delegate.compiler_calls import batches, calls_of
-from etdev.delegate.split import Split
 from etdev.errors import PluginError
 from etdev.registry import answers
 from etdev.runtime.decision import Decision
@@ -53,14 +52,11 @@ def keys(
 
 def keys_of(lowerer: Lowerer, decided: Decision, change: Any = None) -> list[str]:
     """The keys of what was decided."""
-    splits = [
-        Split(program, decided.plan[name].partitions, lowerer.composition.annotations(plan))
-        for name, program in decided.programs.items()
-        for plan in [decided.plan[name]]
-    ]
-    texts = []
+    composition = lowerer.composition
+    splits = [composition.split(p, decided.plan[name]) for name, p in decided.programs.items()]
+    plugins, texts = {plugin.name: plugin for plugin in composition.plugins}, []
     for batch in batches(splits):
-        plugin = lowerer.composition.by_name[batch[0].partition.plugin]
+        plugin = plugins[batch[0].partition.plugin]
         before = dict(os.environ)
         with answers.compile_context(plugin, batch[0].partition.device):
             settled = {k: v for k, v in os.environ.items() if before.get(k) != v}
