@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from inspect import signature
 from typing import Any
 
@@ -17,6 +18,9 @@ from etdev_llm.sources import RECIPE, Recipe
 
 PREFILL, DECODE, SINGLE, CACHE = "prefill", "decode", "forward", "get_cache"
 _EXAMPLE = 5
+# Writes experts with ordinary matrix products. ExecuTorch fixes a dynamic number of tokens to the
+# example's in the grouped one.
+_EXPERTS = "batched_mm"
 LESS = "lower it without a cache, as an ordinary model"
 
 
@@ -30,8 +34,9 @@ class Step(nn.Module):
 
     def __init__(self, model: Any, length: int) -> None:
         super().__init__()
-        self.model = model
-        self.cache = Buffers(filled(model), length)
+        self.length = length
+        self.model = _with_plain_experts(model)
+        self.cache = Buffers(filled(self.model), length)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters
 
@@ -43,6 +48,8 @@ class Step(nn.Module):
         outputs = self.model(
             input_ids=tokens,
             past_key_values=self.cache.at(start),
+            # Some models make a mask of a length that depends on the position otherwise.
+            attention_mask=torch.ones(1, self.length),
             use_cache=True,
             logits_to_keep=1,
             **more,
@@ -158,3 +165,13 @@ def _metadata(model: Any, length: int) -> dict[str, Any]:
         "use_sdpa_with_kv_cache": False,
         **{name: value for name, value in known.items() if value is not None},
     }
+
+
+def _with_plain_experts(model: Any) -> Any:
+    """Return the model, or a copy with the same weights whose experts are ordinary products."""
+    if getattr(model.config.get_text_config(), "_experts_implementation", None) is None:
+        return model
+    weights = [*model.parameters(), *model.buffers()]
+    same = copy.deepcopy(model, {id(weight): weight for weight in weights})
+    same.set_experts_implementation(_EXPERTS)
+    return same

@@ -54,17 +54,19 @@ def test_rows_are_those_that_torchao_dequantises(bits):
 
 
 @pytest.mark.suite
-@pytest.mark.parametrize("embeddings", ["none", "4", "8"])
-@pytest.mark.parametrize("linears", ["none", "8da4w", "8da8w", "int8"])
+@pytest.mark.parametrize(
+    ("linears", "embeddings"),
+    [("none", "4"), ("8da4w", "none"), ("8da4w", "4"), ("8da8w", "8"), ("int8", "none")],
+)
 def test_quantised_decoders_generate_what_eager_does(linears, embeddings, tmp_path):
-    model = quantised(linears, embeddings)
+    model = quantised(linears, embeddings, num_hidden_layers=1)
     _, path = saved(model, tmp_path)
     assert_generates(model, path, linears)
 
 
 @pytest.mark.suite
 def test_a_decoder_that_openvino_may_have_first_is_computed_with_integers(tmp_path):
-    model = quantised("8da4w", "4")
+    model = quantised("8da4w", "4", num_hidden_layers=1)
     lowered, path = saved(model, tmp_path, ("openvino", "cpu"))
     assert_generates(model, path, "8da4w")
     for method in lowered.plan.methods:
