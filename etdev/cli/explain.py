@@ -70,9 +70,12 @@ def answered(explanation: Explanation, who: str = "plan") -> Explanation:
         return explanation
     entries = [entry for method in plan.methods for entry in method.ledger]
     names = {name for e in entries for name in (e.node, e.module, e.op, e.source_op)}
-    names.update(name for name, _ in plan.plugins)
+    names.update(asked := [name for name, _ in plan.plugins])
     cures = [close_to(text, names) for text in astuple(query) if text and text not in names]
-    raise EtdevError(who, f"no node matches {query}", " ".join(cures).strip())
+    cure = " ".join(cures).strip()
+    if query.plugin and query.plugin not in asked:
+        cure = cure or f"the plugins that were asked are {', '.join(asked)}"
+    raise EtdevError(who, f"no node matches {query}", cure)
 
 
 def read_plan(file: Path) -> Plan:

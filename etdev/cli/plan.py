@@ -16,7 +16,7 @@ from etdev.schema.report.explanation import Explanation, Query
 
 @click.command("plan", cls=Command, epilog=options.SOURCE)
 @options.source
-@click.option("--why", metavar="GLOB", help="Show only every plugin's verdict on these nodes.")
+@click.option("--why", metavar="GLOB", help="Show only what every plugin says of these nodes.")
 @viewing.options
 @options.all_rows
 @options.as_json
@@ -24,8 +24,8 @@ from etdev.schema.report.explanation import Explanation, Query
 def command(source: str, why: str | None, **lowering: Any) -> None:
     """Show which plugin gets which nodes of SOURCE, and why.
 
-    Compiles nothing and needs no accelerator. `etdev check --plan` compares a .pte with the JSON,
-    `etdev explain` and `etdev diff` read it.
+    Compiles nothing and needs no accelerator: plugins that can't compile here, which `etdev lower`
+    leaves out, are asked, too. `etdev check --plan`, `explain` and `diff` read the JSON.
 
     \b
     etdev plan net.py:model

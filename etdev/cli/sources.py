@@ -118,7 +118,9 @@ def _raised(text: str, doing: str, error: BaseException) -> SourceError:
     if isinstance(error, KeyboardInterrupt):
         raise error
     what = f"{doing} raised {first_line(error)}{_where(error)}"
-    return SourceError(text, what, "fix the function")
+    return SourceError(
+        text, what, "fix the file" if doing == "importing it" else "fix the function"
+    )
 
 
 def _where(error: BaseException) -> str:

@@ -24,6 +24,7 @@ _OTHERS = re.compile(r"^<|site-packages[/\\](torch|executorch)[/\\]")
 # An error names this many lines.
 _NAMED = 3
 _CURE = "see the cause, or export it yourself and give the ExportedProgram"
+_BRANCH = "a branch on a tensor's values is written with torch.where or torch.cond"
 
 
 def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
@@ -61,4 +62,4 @@ def cure_of(error: BaseException) -> str:
         return f"torch suggests {', '.join(map(str.strip, fixes[1].strip().splitlines()))}"
     if checks := _CHECK.findall(text):
         return f"say which it is, before that line: {' or '.join(checks)}"
-    return _CURE
+    return _BRANCH if type(error).__name__ == "GuardOnDataDependentSymNode" else _CURE

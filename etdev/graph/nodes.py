@@ -27,8 +27,9 @@ FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 # Key of `node.meta`: the ops that plugins decomposed into the node and others; outermost first.
 PIECES_OF = "etdev.pieces_of"
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
-# torch numbers generated code through the process, so that its names are not the same twice.
-_FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[0-9]+)')
+# torch numbers generated code through the process, and its passes add nodes of their own.
+_OWN = r"<eval_with_key>|[^\"]*[/\\]torch[/\\]fx[/\\]"
+_FRAME = re.compile(rf'File "(?!{_OWN})(?P<file>[^"]+)", line (?P<line>[0-9]+)')
 # The key of `node.meta` for the Python calls that a node comes from, by which some backends group
 # nodes; and its value for a node that comes from no call and no module.
 CALLS = "source_fn_stack"

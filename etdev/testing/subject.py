@@ -171,10 +171,13 @@ class Subject:
         A program that can't run here is compiled all the same, since the compiler may fail, and
         leaves a gap. Return True if values were compared.
         """
-        if not self.owned(lowerer.plan(program)["forward"]):
+        if self.unfit():
+            if self.owned(lowerer.plan(program)["forward"]):
+                self.compiling()
             return False
-        self.compiling()
         lowered = lowerer.lower(program)
+        if not self.owned(lowered.plan["forward"]):
+            return False
         loosest = max(self.requirements.tolerance, tolerance)
         run, simulated = runner(lowered, self.simulators)
         if run is None:

@@ -107,7 +107,7 @@ def test_a_function_that_raises_inside_torch_is_named_with_its_own_line(broken):
 def test_a_file_that_can_not_be_imported_is_named(here, text, what):
     (here / "top_of_mine.py").write_text(text)
     assert fails("lower -o net.pte top_of_mine.py:net") == (
-        f"top_of_mine.py:net: importing it {what}; fix the function"
+        f"top_of_mine.py:net: importing it {what}; fix the file"
     )
 
 
@@ -131,7 +131,7 @@ def test_an_import_that_fails_in_the_users_code_is_named_with_its_line(here):
     (here / "below_of_mine.py").write_text("\n\nimport gone_of_mine\n")
     missing = "raised ModuleNotFoundError: No module named 'gone_of_mine' at below_of_mine.py:3"
     for source in ("top_of_mine.py:net", "top_of_mine:net"):
-        assert fails("plan", source) == f"{source}: importing it {missing}; fix the function"
+        assert fails("plan", source) == f"{source}: importing it {missing}; fix the file"
 
 
 SCALED = """\

@@ -20,9 +20,9 @@ def devices(subject: Subject) -> None:
     for program, plan in subject.claimed(Layer):
         subject.compiling()
         lowerer = subject.lowerer()
-        owners = {partition.backend_id: partition for partition in plan.partitions}
-        for module in delegates(lowerer.lower(program)):
-            payload, own = bytes(module.processed_bytes), owners[module.backend_id].device
+        modules = delegates(lowerer.lower(program))
+        for module, partition in zip(modules, plan.partitions, strict=True):
+            payload, own = bytes(module.processed_bytes), partition.device
             device = answers.payload_device(lowerer.plugins, module.backend_id, payload)
             if device is None:
                 subject.gaps.append("it does not say the device of its payloads")

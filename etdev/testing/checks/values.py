@@ -147,7 +147,8 @@ def _cast(
     try:
         if dtype.is_floating_point:
             cast.to(dtype)
-        programs.export(cast, given)
+        with torch.no_grad():
+            cast(*copy.deepcopy(given[0]))
     except Exception:  # Whatever torch raises.
         return None
     return cast, given

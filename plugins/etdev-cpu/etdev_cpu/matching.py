@@ -49,6 +49,9 @@ def reasons_told() -> Iterator[dict[str, str]]:
     reasons: dict[str, str] = {}
 
     def tell(_: WhyNoPartition, node: Node, reason: str) -> None:
+        if reason == "invalid dtype":
+            values = (getattr(n.meta.get("val"), "dtype", "a size") for n in node.all_input_nodes)
+            reason += f": {', '.join(dict.fromkeys(map(str, values)))}".replace("torch.", "")
         reasons.setdefault(node.name, reason)
 
     with patch.object(WhyNoPartition, "__call__", tell):

@@ -140,12 +140,11 @@ class Support:
     ) -> Refusal:
         if node.name in problems:
             return Refusal(node, *problems[node.name])
-        if node.name in reasons:
-            return Refusal(node, "constraint", reasons[node.name])
         known = self._partitioner.target_partitioner_configs
         name = format_target_name(getattr(node.target, "__name__", str(node.target)))
-        if name in known:
-            return Refusal(node, "constraint", f"XNNPACK does not take this {name}")
+        if node.name in reasons or name in known:
+            why = reasons.get(node.name, f"XNNPACK does not take this {name}")
+            return Refusal(node, "constraint", why)
         return Refusal(node, "op", f"XNNPACK has no {name}")
 
 
