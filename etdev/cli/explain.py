@@ -55,8 +55,8 @@ def command(
         raise click.UsageError("--ask, --device, --pin, --strict and --registry need a SOURCE")
     query = Query(node=node, module=module, op=op, plugin=plugin)
     explanation = answered(Explanation(_plan(what, **lowering), query), what)
-    every = bool(options.given("every"))
-    results.report(explanation.to_dict, presenters.explanation(explanation, every))
+    shown = presenters.explanation(explanation, bool(options.given("every")))
+    results.report(explanation.to_dict, shown)
 
 
 def answered(explanation: Explanation, who: str = "plan") -> Explanation:
@@ -68,14 +68,12 @@ def answered(explanation: Explanation, who: str = "plan") -> Explanation:
     query, plan = explanation.query, explanation.plan
     if explanation.entries or query == Query():
         return explanation
-    entries = [entry for method in plan.methods for entry in method.ledger]
+    entries = (entry for method in plan.methods for entry in method.ledger)
     names = {name for e in entries for name in (e.node, e.module, e.op, e.source_op)}
     names.update(asked := [name for name, _ in plan.plugins])
     cures = [close_to(text, names) for text in astuple(query) if text and text not in names]
-    cure = " ".join(cures).strip()
-    if query.plugin and query.plugin not in asked:
-        cure = cure or f"the plugins that were asked are {', '.join(asked)}"
-    raise EtdevError(who, f"no node matches {query}", cure)
+    known = f"the plugins are {', '.join(asked)}" if query.plugin not in (None, *asked) else ""
+    raise EtdevError(who, f"no node matches {query}", " ".join(cures).strip() or known)
 
 
 def read_plan(file: Path) -> Plan:

@@ -43,8 +43,6 @@ class New(Command):
 def command(kind: str, name: str | None, into: Path) -> None:
     """Write the distribution of a new plugin, or print the guide.
 
-    With etdev[cpp], etdev new app net.pte writes a C++ project that runs a .pte.
-
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
     compared as pip compares them: My_NPU is my-npu. The plugin installs, lowers a model and passes
     its tests as it is written; its README says what to change.
@@ -53,6 +51,7 @@ def command(kind: str, name: str | None, into: Path) -> None:
     etdev new plugin my-npu      for a backend in ExecuTorch's runtime
     etdev new backend my-npu     with a backend of its own, and a simulator for its tests
     etdev new guide              print the guide, in Markdown
+    etdev new app net.pte        with etdev[cpp]: a C++ project that runs a .pte
     cd etdev-my-npu
     pip install --editable ".[test]"
     etdev plugins                lists it

@@ -118,9 +118,7 @@ def _raised(text: str, doing: str, error: BaseException) -> SourceError:
     if isinstance(error, KeyboardInterrupt):
         raise error
     what = f"{doing} raised {first_line(error)}{_where(error)}"
-    return SourceError(
-        text, what, "fix the file" if doing == "importing it" else "fix the function"
-    )
+    return SourceError(text, what, f"fix the {'function' if doing == 'calling it' else 'file'}")
 
 
 def _where(error: BaseException) -> str:

@@ -21,10 +21,6 @@ _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 _OWN = os.path.join(Path(__file__).parents[1], "")
 # Torch's frames, and those of code that it generates.
 _OTHERS = re.compile(r"^<|site-packages[/\\](torch|executorch)[/\\]")
-# An error names this many lines.
-_NAMED = 3
-_CURE = "see the cause, or export it yourself and give the ExportedProgram"
-_BRANCH = "a branch on a tensor's values is written with torch.where or torch.cond"
 
 
 def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
@@ -42,7 +38,7 @@ def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
         with suppress(Exception):
             stacks += restricting_frames(*export, **options)
     lines = dict.fromkeys(line for stack in stacks if (line := _line_of(stack)))
-    return f"{head} at {', '.join([*lines][:_NAMED])}" if lines else head
+    return f"{head} at {', '.join([*lines][:3])}" if lines else head
 
 
 def _line_of(stack: Iterable[tuple[str, int | None]]) -> str:
@@ -62,4 +58,6 @@ def cure_of(error: BaseException) -> str:
         return f"torch suggests {', '.join(map(str.strip, fixes[1].strip().splitlines()))}"
     if checks := _CHECK.findall(text):
         return f"say which it is, before that line: {' or '.join(checks)}"
-    return _BRANCH if type(error).__name__ == "GuardOnDataDependentSymNode" else _CURE
+    if type(error).__name__ == "GuardOnDataDependentSymNode":
+        return "a branch on a tensor's values is written with torch.where or torch.cond"
+    return "see the cause, or export it yourself and give the ExportedProgram"

@@ -171,13 +171,10 @@ class Subject:
         A program that can't run here is compiled all the same, since the compiler may fail, and
         leaves a gap. Return True if values were compared.
         """
-        if self.unfit():
-            if self.owned(lowerer.plan(program)["forward"]):
-                self.compiling()
+        plan = lowerer.plan(program) if self.unfit() else (lowered := lowerer.lower(program)).plan
+        if not self.owned(plan["forward"]):
             return False
-        lowered = lowerer.lower(program)
-        if not self.owned(lowered.plan["forward"]):
-            return False
+        self.compiling()
         loosest = max(self.requirements.tolerance, tolerance)
         run, simulated = runner(lowered, self.simulators)
         if run is None:

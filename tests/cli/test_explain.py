@@ -137,6 +137,7 @@ def test_a_pte_without_a_ledger_says_how_to_get_one(mlp_pte):
         ("--op aten.liner.default", "; did you mean aten.linear.default?"),
         ("--module 22", "; did you mean 2?"),
         ("--plugin cup", "; did you mean cpu?"),
+        ("--plugin npu7", "; the plugins are cpu, portable"),
         (f"--node {NODE} --module 0", ""),
     ],
 )

@@ -4,6 +4,7 @@ import ast
 import os
 import shlex
 import sys
+from importlib.metadata import version
 from itertools import groupby
 from types import ModuleType
 
@@ -52,6 +53,8 @@ LONG = ("torchao", "transformers")
     "title", [pytest.param(t, marks=[pytest.mark.suite] * (t in LONG)) for t in SECTIONS]
 )
 def test_a_recipe_runs(title, tmp_path, monkeypatch):
+    if title == "Inspector" and version("executorch") < "1.5":
+        pytest.skip("the runtime of ExecuTorch 1.4's wheel writes no trace")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "registry.toml").write_text("[plugins.cpu]\n")

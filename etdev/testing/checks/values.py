@@ -147,8 +147,7 @@ def _cast(
     try:
         if dtype.is_floating_point:
             cast.to(dtype)
-        with torch.no_grad():
-            cast(*copy.deepcopy(given[0]))
+        cast(*copy.deepcopy(given[0]))
     except Exception:  # Whatever torch raises.
         return None
     return cast, given
