@@ -51,7 +51,7 @@ PLUGINS = {
     "etdev-cpp": (1_394, 1_000),
     # Issue 33: `etdev tune --runner`.
     # Issue 36: recipes of precision, and the search for them.
-    "etdev-tune": (5_180, 3_200),
+    "etdev-tune": (5_190, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all.

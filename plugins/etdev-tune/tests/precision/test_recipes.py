@@ -79,6 +79,10 @@ def test_static_layers_and_float_layers_mix(static, tmp_path):
     chosen = {"conv": "cpu:int8", "block.0": "8da8w"}
     worst, lowered = error(tmp_path, chosen, static.scales)
     assert 1e-4 < worst < 5e-2
+    # The ledger has the precision of each node.
+    ledger = lowered.plan.methods[0].ledger
+    said = {(e.module, v.text) for e in ledger for v in e.verdicts if v.code == "scheme"}
+    assert said == {("conv", "conv is in cpu:int8"), ("block.0", "block.0 is in 8da8w")}
     owners = {e.module: e.owner for e in lowered.plan["forward"].ledger if "linear" in e.op}
     assert owners == {"block.0": "cpu", "head": "cpu"}
 
