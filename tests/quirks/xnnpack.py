@@ -231,12 +231,14 @@ def products_of_hooks() -> Repro:
 
 
 ROWS = {0: Dim("rows", max=8)}
+# XNNPACK reads or returns memory that nobody wrote, which may be right, wrong, or fail.
+LUCK = {"expects": "error", "undefined": True}
 
 
 @repro
 def convolutions_of_no_rows() -> Repro:
     calls = [random(rows, 4, 6, 6) for rows in (3, 0, 8)]
-    return xnnpack(nn.Conv2d(4, 2, 3), *calls, dynamic_shapes=(ROWS,), expects="error")
+    return xnnpack(nn.Conv2d(4, 2, 3), *calls, dynamic_shapes=(ROWS,), **LUCK)
 
 
 @repro
@@ -246,8 +248,8 @@ def pools_of_no_rows() -> Repro:
         nn.AvgPool2d(2),
         *calls,
         dynamic_shapes=(ROWS,),
-        expects="error",
         affects="executorch>=1.5,<1.6",
+        **LUCK,
     )
 
 
@@ -255,7 +257,7 @@ def pools_of_no_rows() -> Repro:
 def products_of_no_rows() -> Repro:
     calls = [random(2, rows, 4) for rows in (3, 0, 8)]
     product = model(lambda _, x: torch.bmm(x, x.mT))
-    return xnnpack(product, *calls, dynamic_shapes=(({1: ROWS[0]},),), expects="error")
+    return xnnpack(product, *calls, dynamic_shapes=(({1: ROWS[0]},),), **LUCK)
 
 
 @repro

@@ -24,7 +24,7 @@ from benchmarks import record
 from models.opdb import ENTRIES, UNDEFINED, exported
 
 from survey import cells
-from survey.judge import ORDERS, THEIRS, Judge, Subject
+from survey.judge import ORDERS, THEIRS, Judge, Subject, compared, eager
 
 RESULTS = Path(__file__).parents[1] / "benchmarks/results/survey.json"
 DTYPES = ("float32", "int64", "bool", "float16")
@@ -51,6 +51,15 @@ def _operator(name: str, dtype: torch.dtype) -> Subject | None:
     return Subject(program, [inputs]) if all(x.layout is torch.strided for x in inputs) else None
 
 
+def is_random(subject: Subject) -> bool:
+    """Return True if eager PyTorch gives other values with another seed."""
+    results = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        results.append(eager(subject))
+    return compared(*results, subject).kind == "wrong"
+
+
 def judged(judge: Judge, build: Callable[[], Subject | None]) -> dict[str, Any]:
     """Judge a model in all orders, and in ExecuTorch's own path where one is not right."""
     with warnings.catch_warnings():
@@ -58,6 +67,8 @@ def judged(judge: Judge, build: Callable[[], Subject | None]) -> dict[str, Any]:
         subject = build()
     if subject is None:
         return {"not exported": {"kind": "not exported"}}
+    if is_random(subject):
+        return {"random": {"kind": "random"}}
     made: dict[str, Any] = {}
     for order in ORDERS:
         if order == THEIRS and all(known["kind"] == "right" for known in made.values()):
