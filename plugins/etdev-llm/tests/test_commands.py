@@ -5,7 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner
 from decoders import SIZES, decoder
+from etdev_llm import generation
+from etdev_llm.comparison import generated
 
+from etdev import Lowerer
 from etdev.cli.main import main
 
 
@@ -56,6 +59,33 @@ def test_a_folder_with_its_tokenizer_gives_text(config, tmp_path):
     found = json.loads(done.stdout)
     assert found["prompt"] == [1, 2, 3]
     assert found["verified_steps"] == 4
+
+
+@pytest.mark.suite
+def test_executorchs_own_runner_generates_the_same(config, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    runner = pytest.importorskip("executorch.extension.llm.runner")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    words = ["once upon a time there was an old king who had a daughter and a dog " * 20]
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=96, special_tokens=["<s>", "</s>"])
+    tokenizer.train_from_iterator(words, trainer)
+    tokenizer.save("tokenizer.json")
+    model = decoder("llama", vocab_size=tokenizer.get_vocab_size(), eos_token_id=1, pad_token_id=0)
+    made = generation(model, 32, single_method=True)
+    Lowerer(["cpu"]).lower(made.methods, settings=made.settings).save("net.pte")
+    prompt, count = "once upon a time", 12
+    steps = generated(model, tokenizer.encode(prompt).ids, count)
+    wanted = [tokenizer.id_to_token(step.next).replace("\u0120", " ") for step in steps]
+    own = runner.TextLLMRunner("net.pte", "tokenizer.json")
+    options = runner.GenerationConfig(echo=False, temperature=0.0, max_new_tokens=count)
+    for _ in range(2):
+        found = []
+        own.generate(prompt, options, found.append)
+        own.reset()
+        assert "".join(found) == "".join(wanted)
+        assert len(found) == count
 
 
 @pytest.mark.suite
