@@ -117,7 +117,7 @@ def _check(path: str, place: str, value: Value) -> None:
     """Refuse a value that has no type here."""
     known = value.dtype in TENSORS if value.kind == "Tensor" else value.kind in (*NUMBERS, "Null")
     if not known:
-        what = f"{place} is {value.dtype or value.kind}, for which there is no type in C++ here"
+        what = f"{place} is {value.dtype or value.kind}, which has no type in C++ here"
         raise RunError(path, what, "give the model another interface")
 
 

@@ -17,7 +17,7 @@ from etdev.schema.plan import Plan
 from etdev_cpp.footprint import CONSTANTS, Footprint, measure
 
 _PORTABLE = "portable"
-# A sentence names at most so many kernels.
+# The most kernels that a sentence names.
 _NAMED = 3
 _UNNAMED = "its constants have no names in the file; give --plan, or lower it --with-ledger"
 

@@ -263,7 +263,7 @@ def test_a_value_without_a_type_in_cpp_is_refused(mlp_pte):
     odd = evolve(method, inputs=(evolve(method.inputs[0], dtype="complex64"),))
     with pytest.raises(RunError) as caught:
         rendered(evolve(artifact, methods=(odd,)), Wheel.here(), None)
-    assert "input 0 of forward is complex64, for which there is no type in C++" in str(caught.value)
+    assert "input 0 of forward is complex64, which has no type in C++" in str(caught.value)
 
 
 def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):

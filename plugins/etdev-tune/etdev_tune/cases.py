@@ -55,7 +55,7 @@ class Case:
 
 
 def cases_of(methods: Mapping[str, Method], inputs: Any = None, least: int = _CALLS) -> list[Case]:
-    """Call every method in eager PyTorch at least so many times, with inputs as `tune` takes them.
+    """Call every method in eager PyTorch at least `least` times, with inputs as `tune` takes them.
 
     Without inputs, the example inputs are taken, and fresh ones like them with dynamic sizes at
     their bounds. A file's inputs are `Leaves`.

@@ -77,7 +77,7 @@ class Scheme:
         if layer.kind not in self.kinds:
             return f"takes no {layer.kind}"
         if layer.shape[-1] % self.group:
-            return f"needs rows of a multiple of {self.group}, and {layer.shape[-1]} is none"
+            return f"needs rows of a multiple of {self.group}, but they have {layer.shape[-1]}"
         return ""
 
 

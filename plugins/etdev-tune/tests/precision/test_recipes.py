@@ -148,7 +148,7 @@ def test_a_recipe_that_does_not_fit_is_refused_by_name(layers, what):
 def test_rows_that_do_not_fill_a_group_are_refused():
     layer = layers_of(unlifted(torch.export.export(nn.Linear(20, 8), (torch.ones(1, 20),))))
     problem = schemes_for([])["8da4w"].problem(next(iter(layer.values())))
-    assert problem == "needs rows of a multiple of 32, and 20 is none"
+    assert problem == "needs rows of a multiple of 32, but they have 20"
 
 
 def test_lines_of_another_form_are_refused_with_the_line(tmp_path):
