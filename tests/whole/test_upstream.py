@@ -29,6 +29,7 @@ PRIVATE = {
         "executorch.exir.dialects._ops.ops",
         "executorch.exir.dialects.edge._ops.EdgeOpOverload",
         "executorch.exir.program._program",
+        "executorch.exir.program._program.lift_constant_tensor_pass",
         "executorch.exir.tracer._default_decomposition_table",
         "torch._decomp.decomposition_table",
         "torch._export.utils",
@@ -88,7 +89,7 @@ ATTRIBUTES = {
     # EdgeCompileConfig
     *("_check_ir_validity", "_core_aten_ops_exception_list", "_skip_dim_order"),
     *("_etrecord", "_named_data_store"),  # EdgeProgramManager
-    "_dispatch_get_registrations_for_dispatch_key",
+    *("_can_decompose", "_dispatch_get_registrations_for_dispatch_key"),
     *("_generate_edge_program", "_get_aten_to_edge_passes", "_instruction_id", "_tensor_data"),
     *("_collect_all_valid_cia_ops_for_namespace", "_override_composite_implicit_decomp"),
     *("_expr", "_is_param", "_op", "_schema", "_version"),  # torch
