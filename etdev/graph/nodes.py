@@ -28,8 +28,7 @@ FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 PIECES_OF = "etdev.pieces_of"
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
 # torch numbers generated code through the process, and its passes add nodes of their own.
-_OWN = r"<eval_with_key>|[^\"]*[/\\]torch[/\\]fx[/\\]"
-_FRAME = re.compile(rf'File "(?!{_OWN})(?P<file>[^"]+)", line (?P<line>[0-9]+)')
+_FRAME = re.compile(r'File "(?!<|[^"]*\btorch[/\\]fx[/\\])(?P<file>[^"]+)", line (?P<line>[0-9]+)')
 # The key of `node.meta` for the Python calls that a node comes from, by which some backends group
 # nodes; and its value for a node that comes from no call and no module.
 CALLS = "source_fn_stack"
@@ -64,7 +63,8 @@ def op_name(node: Node) -> str:
 
 def module_paths(node: Node) -> list[str]:
     """Return the paths of a node's source modules, the model itself (empty) first."""
-    return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    stack = (node.meta.get("nn_module_stack") or {}).values()
+    return [str(path) for path, kind in stack if path != kind]  # Equal in torch's placeholder.
 
 
 def pieces_of(node: Node) -> tuple[str, ...]:
