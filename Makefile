@@ -8,9 +8,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile
 	--constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/etdev-*/)
-# What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newest
-# torch. `make compat-torch-2.14.1` makes and runs one of them.
-COMPAT := executorch-1.4.1 torch-2.14.1
+# What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newer
+# torches. `make compat-torch-2.15.0` makes and runs one of them.
+COMPAT := executorch-1.4.1 torch-2.14.1 torch-2.15.0
 # Containers often set it, and every process of the tests would compile the whole of torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.

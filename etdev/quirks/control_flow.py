@@ -170,7 +170,7 @@ BRANCH_CONSTANTS = Quirk(
     summary="A tensor that is written out inside control flow stays an attribute of the branch, "
     "which no later trace takes.",
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=branch_constants,
     fix=write_out,
     refusal=Refusal(

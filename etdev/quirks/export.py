@@ -63,7 +63,7 @@ MERGED_INPUTS = Quirk(
     "input that was made under torch.inference_mode(), or whose negative or conjugate is still to "
     "be taken.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=shared_inputs,
     fix=copy_inputs,
 )
@@ -72,7 +72,7 @@ IGNORED_INPUTS = Quirk(
     stage=Stage.EXPORT,
     summary="A program that was exported with one tensor as two inputs ignores the second.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=ignored_inputs,
     refusal=Refusal(
         "was exported with one tensor as two inputs and ignores {found.name!r}",

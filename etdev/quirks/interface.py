@@ -220,7 +220,7 @@ UNWRITABLE_NESTING = Quirk(
     summary="Inputs or outputs nested in types of the user's own, or in those of torch.sort, fail "
     "when their nesting is written as JSON.",
     upstream="not reported; executorch/exir/emit/_emitter.py, create_container_str",
-    affects="executorch<1.6",
+    affects="torch<2.15",
     find=unwritable_nesting,
     fix=flatten,
 )

@@ -146,7 +146,7 @@ ALIASED_BUFFERS = Quirk(
     summary="Buffers that are one tensor become several in a .pte, and what is written to one of "
     "them is not seen in the others.",
     upstream="not reported; torch/export/_trace.py, _export_to_aten_ir_make_fx",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=aliased_buffers,
     fix=merge_inputs,
 )
@@ -170,7 +170,7 @@ REUSED_SOURCES = Quirk(
     "later or copied to a second buffer.",
     upstream="not reported; torch/_functorch/_aot_autograd/functional_utils.py, "
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=reused_sources,
     fix=partial(with_changed, change=lambda copy, _: _give(copy, aten.clone.default)),
 )
@@ -180,7 +180,7 @@ CONVERTING_COPIES = Quirk(
     summary="What is copied to all of a buffer keeps its own dtype and shape where the buffer is "
     "read again.",
     upstream="not reported; torch/_decomp/decompositions.py, copy",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=Nodes((aten.copy_.default,), _is_converting_copy),
     fix=partial(with_changed, change=_convert_source),
 )

@@ -115,7 +115,7 @@ UNKNOWN_POSITIONS = Quirk(
     summary="torch stops at a row that is selected by a number which depends on data and may be "
     "negative or out of range.",
     upstream="not reported; torch/_decomp/decompositions.py, select_int",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
@@ -124,7 +124,7 @@ FIXED_SIZES = Quirk(
     stage=Stage.EDGE,
     summary="A decomposition fixes a dynamic size to the example's without a word.",
     upstream="not reported; torch/_decomp/decompositions.py, upsample_bicubic2d_default and others",
-    affects="torch<2.15",
+    affects="torch<2.16",
     find=fixed_sizes,
     refusal=Refusal(
         "ExecuTorch fixes dynamic size {found.dim} of input {found.name!r} of method {method!r} "
