@@ -18,10 +18,10 @@ __all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPac
 H2D = torch.ops.et_copy._h2d_copy.default
 D2H = torch.ops.et_copy._d2h_copy.default
 
-# torch 2.14 sorts the inputs of a fused subgraph, and counts a range of int64 before it rounds the
-# numbers. Its version compares as one, not as text.
+# torch 2.14 sorts the inputs of a fused subgraph. (A TorchVersion compares as a version.)
 SORTS_INPUTS = torch.__version__ >= "2.14"
-ROUNDS_RANGES = not SORTS_INPUTS
+# Before 2.14 a range of int64 is rounded before its numbers are counted.
+ROUNDS_RANGES = torch.__version__ < "2.14"
 
 
 def overload_of(target: Any) -> OpOverload | None:
