@@ -141,10 +141,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         measurer = Measurer(target, fingerprint, cases, how, kept, say)
         contest = Contest(measurer, objective, limits, clock)
         with scratch() as builds:
-            builder = Builder(methods, setup, Path(builds))
-            search = Search(builder, contest, clock, say)
-            if known:
-                search = Exploration(builder, contest, clock, say, data=known, schemes=schemes)
+            parts = Builder(methods, setup, Path(builds)), contest, clock, say
+            search = Exploration(*parts, data=known, schemes=schemes) if known else Search(*parts)
             search.run()
             return finish(search, outputs)
     finally:
