@@ -6,27 +6,8 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from etdev.errors import (
-    ApiError,
-    ArtifactError,
-    AuditError,
-    BudgetError,
-    CacheError,
-    ClaimError,
-    CompileError,
-    DeviceError,
-    EtdevError,
-    EtdevWarning,
-    LockError,
-    LoweringError,
-    PinError,
-    PluginError,
-    RegistryError,
-    RunError,
-    SourceError,
-    TuneError,
-    VerifyError,
-)
+from etdev import errors
+from etdev.errors import *  # noqa: F403
 from etdev.hookspecs import hookimpl
 
 if TYPE_CHECKING:
@@ -88,11 +69,8 @@ __all__ = [  # noqa: RUF022
     "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe", "Bypass",
     "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome",
-    "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
-    "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
-    "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
-    "TuneError",
 ]  # fmt: skip
+__all__ += errors.__all__
 __all__ += [name for name, (module, _) in _EXTRAS.items() if _is_installed(module)]
 
 

@@ -9,6 +9,13 @@ import difflib
 import warnings
 from collections.abc import Iterable
 
+__all__ = [  # noqa: RUF022
+    "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
+    "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
+    "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
+    "TuneError",
+]  # fmt: skip
+
 
 class EtdevError(Exception):
     """Base of every error etdev raises on purpose.

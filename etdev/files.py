@@ -30,11 +30,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     Raises:
         ArtifactError: It can't be written.
     """
-    try:
-        with replacing(path) as file:
-            write(file)
-    except OSError as error:
-        raise unwritable(path, error) from error
+    with writing(path), replacing(path) as file:
+        write(file)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -74,10 +71,8 @@ def unseen(path: Path) -> Iterator[Path]:
     Errors name its files by the paths that they will have.
     """
     folder = _hidden(path)
-    try:
+    with writing(path):
         folder.mkdir()
-    except OSError as error:
-        raise unwritable(path, error) from error
     try:
         yield folder
     except ArtifactError as error:
@@ -95,11 +90,9 @@ def publish(files: Iterable[Path], path: Path) -> None:
     # Checked before the first is moved, so that either all are moved or none.
     for target in targets:
         _refuse_folder(target)
-    try:
+    with writing(path):
         for target, file in targets.items():
             os.replace(file, target)
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def check_program(path: Path) -> None:
@@ -115,10 +108,8 @@ def check_writable(path: Path) -> None:
     if not path.parent.is_dir():
         what = f"there is no folder {str(path.parent)!r}"
         raise ArtifactError(str(path), what, "create it first")
-    try:
+    with writing(path):
         try_writing(path.parent)
-    except OSError as error:
-        raise unwritable(path, error) from error
 
 
 def try_writing(folder: Path) -> None:
@@ -147,9 +138,14 @@ def in_scratch() -> Iterator[None]:
         raise no_room(error) from error
 
 
-def unwritable(path: Path, error: OSError) -> ArtifactError:
-    """Return the error about a file that can't be written."""
-    return ArtifactError(str(path), f"can't be written ({error.strerror})", "choose another path")
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn errors of writing a file or folder into an ArtifactError."""
+    try:
+        yield
+    except OSError as error:
+        what = f"can't be written ({error.strerror})"
+        raise ArtifactError(str(path), what, "choose another path") from error
 
 
 def no_room(error: OSError) -> ArtifactError:

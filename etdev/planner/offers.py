@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from etdev.graph.convex import joined
 from etdev.planner.reporter import Reporter, verdict_of
@@ -23,8 +23,6 @@ class Offer:
     # Disjoint groups of names of nodes, and the constants that they name.
     groups: list[list[str]]
     constants: set[str]
-    # The pattern that the group of a node matched, by node, as the claim says.
-    why: Mapping[str, str]
 
 
 @define(eq=False)
@@ -52,8 +50,7 @@ class Offering:
         # Groups that share a node are one.
         groups = joined(self._offered(claim, constants))
         self._claimed.update(name for group in groups for name in group)
-        why = {name: group.why for group in claim.groups for name in group.nodes if group.why}
-        return Offer(claim, groups, constants, why)
+        return Offer(claim, groups, constants)
 
     def _offered(self, claim: Claim, constants: set[str]) -> Iterator[list[str]]:
         """Yield the groups of a claim in which no other plugin has a node."""
@@ -89,7 +86,8 @@ class Offering:
                 self.reporter.lost(names, verdict_of(self.plugin, reasons.FOREIGN, node=name))
                 return True
             if verdict := self.barred.get(name):
-                self.reporter.barred(names, name, verdict)
+                text = verdict.text if len(names) == 1 else f"{name}: {verdict.text}"
+                self.reporter.lost(names, evolve(verdict, text=text))
                 return True
             owner = self.plugin if name in self._claimed else self.taken.get(name)
             if owner:

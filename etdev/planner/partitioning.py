@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from executorch.exir import EdgeCompileConfig
-from torch.fx import Node
 
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
 from etdev.planner.claims import check_claims
 from etdev.planner.offers import Offer, Offering
 from etdev.planner.patterns import Patterns
-from etdev.planner.reporter import Reporter, verdict_of
+from etdev.planner.reporter import Owner, Reporter, verdict_of
 from etdev.planner.views import View, Views
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -28,7 +27,6 @@ from etdev.schema import reasons
 from etdev.schema.ledger import Offered, Verdict
 from etdev.schema.limits import Limits
 from etdev.schema.partition import Draft
-from etdev.schema.tensors import Constant
 
 # Verdicts by node and plugin.
 Verdicts = dict[str, dict[str, Verdict]]
@@ -49,9 +47,6 @@ class Partitioning:
     # Plugins that gave up nodes because of their limits.
     given_up: Verdicts = field(factory=dict)
     reporter: Reporter = field(factory=Reporter)
-    _homes: dict[str, Draft] = field(factory=dict)
-    # Nodes that stay in the method's program, with the plugins whose kernels compute them.
-    _kept: dict[str, str] = field(factory=dict)
     _last_resorts: list[tuple[str, Offer]] = field(factory=list)
     _missed: list[Offered] = field(factory=list)
     _counts: Counter[str] = field(factory=Counter)
@@ -91,17 +86,20 @@ class Partitioning:
         For a piece of an op that is whole in other forms, the op is returned.
         """
         decided = self._decided
-        graph = decided.graph
-        left = (n for n in graph.ops if not self._has_owner(n) and n not in graph.foreign)
+        had = self.reporter.owners.keys() | decided.graph.foreign
+        left = (name for name in decided.graph.ops if name not in had)
         found = self.views.decomposable(left, decided)
         return list(dict.fromkeys(decided.pieces.get(name, name) for name in found))
 
     def resort(self) -> None:
         """Let plugins keep nodes as a last resort that are unclaimed and not decomposable."""
         for plugin, offer in self._last_resorts:
-            for group in offer.groups:
-                if self.graph.number.keys() >= {*group} and not any(map(self._has_owner, group)):
-                    self._keep(plugin, group, offer.why.get(group[0], ""))
+            groups = offer.claim.groups
+            why = {name: group.why for group in groups for name in group.nodes if group.why}
+            for names in offer.groups:
+                present = self.graph.number.keys() >= {*names}
+                if present and self.reporter.owners.keys().isdisjoint(names):
+                    self.reporter.owned(plugin, names, why=why.get(names[0], ""))
 
     def again(self, pieces: Mapping[str, str]) -> Partitioning:
         """Return the next round, after some ops were decomposed for good.
@@ -124,13 +122,8 @@ class Partitioning:
     def _holders(self, pattern: Offered) -> set[str | None]:
         names = [name for name in pattern.nodes if name not in self.torn]
         names += [piece for piece, op in self._decided.pieces.items() if op in pattern.nodes]
-        homes = (self._homes.get(name) for name in names)
-        return {home.plugin if home else None for home in homes}
-
-    def in_program(self) -> tuple[str, ...]:
-        """Return the computing nodes that are in no partition."""
-        graph = self.graph
-        return tuple(n for n in graph.ops if n not in self._homes and n not in graph.foreign)
+        owners = (self.reporter.owners.get(name, ("", None)) for name in names)
+        return {plugin if partition else None for plugin, partition in owners}
 
     def _offers(self, plugin: Plugin, view: View) -> list[Offer]:
         """Ask a plugin for its claims, and drop the nodes that other plugins have."""
@@ -138,12 +131,13 @@ class Partitioning:
         # A built-in plugin is asked after those that nodes are pinned to.
         against = {} if plugin.builtin else self.views.pinning.against(plugin.name)
         names = [node.name for node in graph.nodes]
-        taken = {name: owner for name in names if (owner := self._owner(view, name))}
+        owners = {name: owner for name in names if (owner := self._owner(view, name))}
+        taken = {name: owner for name, (owner, _) in owners.items()}
         if plugin.builtin:
             taken |= self._whole_for_others(plugin.name, taken)
         elsewhere = {name: against[name].plugin for name in names if name in against}
         partitions = {name: f"pinned_{_op(graph, name)}" for name in elsewhere.keys() - taken}
-        partitions |= {name: home.name for name in taken if (home := self._home(view, name))}
+        partitions |= {name: home for name, (_, home) in owners.items() if home}
         claims = answers.claim_nodes(plugin, graph, elsewhere | taken, partitions, self.config)
         check_claims(plugin, graph, claims)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
@@ -163,23 +157,18 @@ class Partitioning:
         }
         return {op: wishers[op][0] for op in self.views.decomposable(wishers)}
 
-    def _owner(self, view: View, name: str) -> str | None:
+    def _owner(self, view: View, name: str) -> Owner | None:
         """Return the owner of a node, of a piece of it, or of the op that it is a piece of."""
-        if home := self._home(view, name):
-            return home.plugin
-        kept = self._kept.get(name) or self._kept.get(view.pieces.get(name, ""))
-        return kept or self.torn.get(name)
-
-    def _home(self, view: View, name: str) -> Draft | None:
-        """Return the partition of a node, or of the op that it is a piece of."""
-        return self._homes.get(name) or self._homes.get(view.pieces.get(name, ""))
+        owners = self.reporter.owners
+        owner = owners.get(name) or owners.get(view.pieces.get(name, ""))
+        return owner or ((self.torn[name], None) if name in self.torn else None)
 
     def _restore(self, plugin: str, view: View) -> None:
         """Make ops whole again if this plugin claimed pieces of them but got none.
 
         The ledger notes every op whose pieces all went elsewhere.
         """
-        owned = self._homes.keys() | self._kept.keys()
+        owned = self.reporter.owners.keys()
         held = {view.pieces[piece] for piece in view.pieces.keys() & owned}
         for op in [op for op, owner in self.torn.items() if owner == plugin and op not in held]:
             del self.torn[op]
@@ -202,7 +191,7 @@ class Partitioning:
                 self._last_resorts.append((plugin, offer))
             elif offer.claim.backend_id is None:
                 for group in offer.groups:
-                    self._keep(plugin, group)
+                    self.reporter.owned(plugin, group)
         cuts = self._cuts(plugin, graph, [o for o in offers if o.claim.backend_id is not None])
         sizes = [sum(graph.nodes[n].name in graph.ops for n in cut.numbers) for cut in cuts]
         refusals = limits.refusals(
@@ -221,14 +210,6 @@ class Partitioning:
                 split_by = cut.split_by if cut.offer in begun else None
                 self._own(plugin, graph, cut, split_by)
                 begun.add(cut.offer)
-
-    def _keep(self, plugin: str, names: Sequence[str], why: str = "") -> None:
-        """Keep nodes of a claim without a backend in the method's program."""
-        self._kept.update(dict.fromkeys(names, plugin))
-        self.reporter.kept(plugin, names, why)
-
-    def _has_owner(self, name: str) -> bool:
-        return name in self._homes or name in self._kept
 
     def _cuts(self, plugin: str, graph: MethodGraph, offers: Iterable[Offer]) -> list[_Cut]:
         """Return convex sets of nodes; together with all partitions they form no cycle."""
@@ -256,7 +237,11 @@ class Partitioning:
             plugin=plugin,
             backend_id=claim.backend_id,
             nodes=tuple(graph.nodes[number].name for number in cut.numbers),
-            constants=tuple(_constants(graph, graph.reads(cut.numbers), cut.offer.constants)),
+            constants=tuple(
+                evolve(graph.constants[node.name], grouped=node.name in cut.offer.constants)
+                for node in graph.reads(cut.numbers)
+                if node.name in graph.constants
+            ),
             device_types=claim.device_types,
             named_data=claim.named_data,
             compile_specs=claim.compile_specs,
@@ -265,8 +250,7 @@ class Partitioning:
         )
         self._counts[plugin] += 1
         self.drafts.append(draft)
-        self._homes.update(dict.fromkeys(draft.nodes, draft))
-        self.reporter.owned(draft)
+        self.reporter.owned(plugin, draft.nodes, draft.name)
 
 
 @define(eq=False)
@@ -276,14 +260,6 @@ class _Cut:
     offer: Offer
     numbers: tuple[int, ...]
     split_by: str | None
-
-
-def _constants(
-    graph: MethodGraph, reads: Iterable[Node], grouped: Container[str]
-) -> Iterable[Constant]:
-    for node in reads:
-        if node.name in graph.constants:
-            yield evolve(graph.constants[node.name], grouped=node.name in grouped)
 
 
 def _op(graph: MethodGraph, name: str) -> str:

@@ -23,7 +23,7 @@ from etdev.registry import answers
 from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
-from etdev.schema.partition import Partition
+from etdev.schema.partition import Draft, Partition
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import SharedState
@@ -73,22 +73,23 @@ class Planner:
         partitioning.resort()
         graph = partitioning.graph
         self.matched |= pinning.matched(graph.ops)
-        # Owners say which constants travel inside their delegates, then where these run.
-        partitions = self._placed(graph, self._settled(graph, partitioning))
+        partitions = self._settled(graph, partitioning.drafts)
+        ledger = partitioning.reporter.ledger(graph, self.plugins, pinning)
         # Delegates are listed in the order of their first calls in the .pte.
         order = run_order(graph.program.graph, partitions)
-        ordered = tuple(partitions[unit] for unit in order if isinstance(unit, int))
+        units = [partitions[unit] if isinstance(unit, int) else unit for unit in order]
+        ordered = tuple(unit for unit in units if isinstance(unit, Partition))
         plan = MethodPlan(
             method=method,
             partitions=ordered,
             delegates=tuple(
-                partitions[unit].name if isinstance(unit, int) else unit.name
-                for unit in order
-                if isinstance(unit, int) or unit.target is executorch_call_delegate
+                unit.name
+                for unit in units
+                if isinstance(unit, Partition) or unit.target is executorch_call_delegate
             ),
             copies=plan_copies(graph, ordered),
-            fallback=partitioning.in_program(),
-            ledger=partitioning.reporter.ledger(graph, self.plugins, pinning),
+            fallback=tuple(entry.node for entry in ledger if entry.falls_back),
+            ledger=ledger,
             simplified=dict(simplified_in(graph.program)),
         )
         return plan, graph.program
@@ -105,24 +106,21 @@ class Planner:
         untorn = partitioning.untorn()
         return self._asked(untorn, method) if untorn else partitioning
 
-    def _settled(self, graph: MethodGraph, partitioning: Partitioning) -> list[Partition]:
-        drafts, owners = partitioning.drafts, {plugin.name: plugin for plugin in self.plugins}
+    def _settled(self, graph: MethodGraph, drafts: Sequence[Draft]) -> list[Partition]:
+        """Ask owners which constants travel inside their delegates, then where these run."""
+        owners = {plugin.name: plugin for plugin in self.plugins}
         asked = [owners[draft.plugin] for draft in drafts]
-        with untouched(asked, "claim_constants", graph.program, graph.method):
-            return settle(
+        program, method, placed = graph.program, graph.method, list[Partition]()
+        with untouched(asked, "claim_constants", program, method):
+            partitions = settle(
                 graph,
                 drafts,
-                lambda draft: answers.claim_constants(owners[draft.plugin], graph.program, draft),
-                {name.get(graph.method) for s in self.shared for name in (s.targets, s.flags)},
+                lambda draft: answers.claim_constants(owners[draft.plugin], program, draft),
+                {name.get(method) for s in self.shared for name in (s.targets, s.flags)},
             )
-
-    def _placed(self, graph: MethodGraph, partitions: Sequence[Partition]) -> list[Partition]:
-        owners = {plugin.name: plugin for plugin in self.plugins}
-        asked = [owners[partition.plugin] for partition in partitions]
-        program, placed = graph.program, list[Partition]()
         with (
-            untouched(asked, "device_caveat", graph.program, graph.method),
-            untouched(asked, "resolve_device", graph.program, graph.method),
+            untouched(asked, "device_caveat", program, method),
+            untouched(asked, "resolve_device", program, method),
         ):
             for owner, partition in zip(asked, partitions, strict=True):
                 pinned = self.rules.device_of(partition)

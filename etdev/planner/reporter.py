@@ -18,24 +18,26 @@ from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
-from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin
 from etdev.schema.reasons import Reason
+
+# A plugin, and the name of its partition; None for nodes that stay in the method's program.
+Owner = tuple[str, str | None]
 
 
 @define
 class Reporter:
-    """The verdict of each plugin on each node; the last one counts.
+    """The verdict of each plugin on each node, of which the last one counts, and its owner.
 
     Args:
         caveats: Texts of claims' caveats, by plugin and node.
+        owners: The owner of each node that has one.
     """
 
     caveats: dict[tuple[str, str], str] = field(factory=dict)
+    owners: dict[str, Owner] = field(factory=dict)
 
     _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
-    # The plugin and the partition of each node that has one; the program itself doesn't count.
-    _owners: dict[str, tuple[str, str | None]] = field(factory=dict)
     # A plugin that is asked again offers some groups again.
     _groups: dict[Offered, None] = field(factory=dict)
 
@@ -48,29 +50,20 @@ class Reporter:
         """Note that a plugin does not want a node."""
         self._say(refusal.node, Verdict(plugin, refusal.code, refusal.text))
 
-    def owned(self, draft: Draft) -> None:
-        """Note that a plugin has the nodes of a partition."""
-        for node in draft.nodes:
-            self._owners[node] = draft.plugin, draft.name
-            caveat = self.caveats.get((draft.plugin, node), "")
-            self._say(node, Verdict(draft.plugin, reasons.CLAIMED.code, caveat))
-
-    def kept(self, plugin: str, nodes: Iterable[str], why: str) -> None:
-        """Note that a plugin has nodes that stay in the method's program."""
+    def owned(
+        self, plugin: str, nodes: Iterable[str], partition: str | None = None, why: str = ""
+    ) -> None:
+        """Note that a plugin has nodes, which form a partition or stay in the method's program."""
         for node in nodes:
-            self._owners[node] = plugin, None
-            self._say(node, Verdict(plugin, reasons.CLAIMED.code, why))
+            self.owners[node] = plugin, partition
+            text = why or self.caveats.get((plugin, node), "")
+            self._say(node, Verdict(plugin, reasons.CLAIMED.code, text))
 
     def lost(self, nodes: Iterable[str], verdict: Verdict) -> None:
         """Note why a plugin lacks some nodes, except for those that it has after all."""
         for node in nodes:
-            if self._owners.get(node, ("", None))[0] != verdict.plugin:
+            if self.owners.get(node, ("", None))[0] != verdict.plugin:
                 self._say(node, verdict)
-
-    def barred(self, group: Sequence[str], node: str, verdict: Verdict) -> None:
-        """Note that a group is lost, since a node of it is pinned elsewhere or was given up."""
-        text = verdict.text if len(group) == 1 else f"{node}: {verdict.text}"
-        self.lost(group, evolve(verdict, text=text))
 
     def ledger(self, graph: MethodGraph, plugins: Sequence[Plugin], pinning: Pinning) -> Ledger:
         """Return the ledger of a method as it was decided.
@@ -79,7 +72,7 @@ class Reporter:
         """
         builtin, entries = {plugin.name for plugin in plugins if plugin.builtin}, []
         for node, op in graph.ops.items():
-            owner, partition = self._owners.get(node, (None, None))
+            owner, partition = self.owners.get(node, (None, None))
             said, pin = self._verdicts.get(node, {}), pinning.pin(node)
             before = None if owner in builtin else owner
             verdicts = tuple(

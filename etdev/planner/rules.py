@@ -7,7 +7,7 @@ else the default holds.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -87,7 +87,7 @@ class Rules:
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
         """Refuse plans that exceed the budget or, under `strict`, don't keep a pin."""
-        missed = [(p.method, entry) for p in plans for entry in p.ledger if not entry.pin_kept]
+        missed = _matching(plans, lambda entry: not entry.pin_kept)
         if missed and self.strict:
             names = dict.fromkeys(str(entry.pin) for _, entry in missed)
             what = f"is not kept for {_listed(missed)}"
@@ -99,14 +99,12 @@ class Rules:
 
 def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
     """Refuse plans with more nodes on portable kernels than the budget allows."""
-    over = [
-        (plan.method, entry)
-        for plan in plans
-        for entry in plan.ledger
-        if entry.falls_back and not any(fnmatchcase(entry.op, op) for op in budget.fallback_ops)
-    ]
+    allowed = budget.fallback_ops
+    over = _matching(
+        plans, lambda e: e.falls_back and not any(fnmatchcase(e.op, op) for op in allowed)
+    )
     if len(over) > budget.fallback_limit:
-        free = f" besides {', '.join(budget.fallback_ops)}" if budget.fallback_ops else ""
+        free = f" besides {', '.join(allowed)}" if allowed else ""
         raise BudgetError(
             "budget",
             f"{budget.fallback_limit} nodes may be left to portable kernels{free}, "
@@ -117,14 +115,15 @@ def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
 
 def check_claimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
     """Refuse by name the nodes that have no owner, with what every plugin said about them."""
-    refused = [
-        (plan.method, entry)
-        for plan in plans
-        for entry in plan.ledger
-        if entry.owner is None and not entry.foreign
-    ]
-    if refused:
+    if refused := _matching(plans, lambda entry: entry.owner is None and not entry.foreign):
         raise LoweringError(who, f"no plugin takes {_listed(refused)}", cure)
+
+
+def _matching(
+    plans: Iterable[MethodPlan], wanted: Callable[[Entry], bool]
+) -> list[tuple[str, Entry]]:
+    """Return the entries that satisfy a predicate, with their methods."""
+    return [(plan.method, entry) for plan in plans for entry in plan.ledger if wanted(entry)]
 
 
 def _listed(nodes: Sequence[tuple[str, Entry]]) -> str:
@@ -185,7 +184,6 @@ def _devices(given: Mapping[str, Any] | None, plugins: Collection[str]) -> Devic
             devices[plugin] = per_method(value)
         except DeviceError as error:
             raise DeviceError(f"devices[{plugin!r}]", error.what, error.cure) from None
-    for plugin in devices:
         if plugin not in plugins:
             what = "is pinned to a device but not asked"
             raise PluginError(str(plugin), what, _asked(plugins))

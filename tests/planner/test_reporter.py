@@ -7,7 +7,6 @@ from etdev.planner.reporter import Reporter, verdict_of
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Verdict
-from etdev.schema.partition import Draft
 
 
 def ledger(reporter, nodes, plugins):
@@ -21,7 +20,7 @@ def ledger(reporter, nodes, plugins):
 
 def test_a_plugin_that_said_nothing_was_silent_or_lost():
     reporter = Reporter()
-    reporter.owned(Draft("trt_0", "forward", "trt", "B", ("a",)))
+    reporter.owned("trt", ["a"], "trt_0")
     entries = ledger(reporter, "ab", ["trt", "cpu"])
     lost = Verdict("cpu", "lost", "owned by trt")
     assert entries["a"].verdicts == (Verdict("trt", "claimed"), lost)
@@ -39,7 +38,7 @@ def test_the_last_word_of_a_plugin_counts():
 
 def test_what_a_plugin_has_after_all_is_not_lost():
     reporter = Reporter()
-    reporter.owned(Draft("cpu_0", "forward", "cpu", "B", ("a",)))
+    reporter.owned("cpu", ["a"], "cpu_0")
     reporter.lost(["a", "b"], verdict_of("cpu", reasons.LOST_GROUP, node="b", owner="trt"))
     entries = ledger(reporter, "ab", ["cpu"])
     assert entries["a"].verdicts == (Verdict("cpu", "claimed"),)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
-    "(root)": (1_361, 1_300),
+    "(root)": (1_342, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     "cli": (2_211, 1_900),
@@ -25,7 +25,7 @@ BUDGETS = {
     # Issue 33: weights that are stored more than once.
     "lowering": (1_009, 900),
     # Issue 35: patterns that stay whole.
-    "planner": (1_437, 1_400),
+    "planner": (1_400, 1_400),
     "portable": (3_200, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_500, 1_500),

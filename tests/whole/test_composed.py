@@ -169,6 +169,24 @@ def test_an_op_kept_whole_for_nobody_is_decomposed():
     assert any("softmax" in target for target in targets)
 
 
+def test_an_op_whose_plugin_no_longer_claims_it_is_refused_by_name():
+    class Fickle(Takes):
+        @hookimpl
+        def claim_nodes(self, program):
+            # ExecuTorch's loop plans once to convert the program and once to partition it.
+            self.ops = () if self.shown else self.ops
+            return super().claim_nodes(program)
+
+    attention = nn.functional.scaled_dot_product_attention
+    whole = (torch.ops.aten.scaled_dot_product_attention.default,)
+    q = torch.randn(1, 2, 4, 8)
+    program = torch.export.export(Function(lambda q: attention(q, q, q)), (q,))
+    fickle = Fickle("fickle", ("attention.default",), whole=whole)
+    refused = "aten.scaled_dot_product_attention.default .* was kept whole but no plugin claims it"
+    with pytest.raises(PluginError, match=f"partitioner: {refused}; lower with etdev.Lowerer"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([fickle])])
+
+
 def test_an_export_recipe_takes_it():
     from executorch.export import ExportRecipe, LoweringRecipe, export
 

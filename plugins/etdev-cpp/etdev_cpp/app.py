@@ -12,7 +12,7 @@ from string import Template
 import torch
 
 from etdev.errors import EtdevError, RunError
-from etdev.files import unseen, unwritable
+from etdev.files import unseen, writing
 from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
@@ -46,19 +46,16 @@ def write(program: Path, folder: Path | None = None, data: Path | None = None) -
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "name another folder")
     texts = rendered(artifact, Wheel.here(), data)
-    with unseen(folder) as draft:
-        try:
-            for name, text in texts.items():
-                (draft / name).write_text(text, encoding="utf-8", newline="\n")
-            for name in _SCRIPTS:
-                (draft / name).chmod(0o755)
-            for file in filter(None, (program, data)):
-                shutil.copyfile(file, draft / file.name)
-            lines = [_example(program, method.name, draft) for method in artifact.methods]
-            (draft / "calls.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-            draft.rename(folder)
-        except OSError as error:
-            raise unwritable(folder, error) from error
+    with unseen(folder) as draft, writing(folder):
+        for name, text in texts.items():
+            (draft / name).write_text(text, encoding="utf-8", newline="\n")
+        for name in _SCRIPTS:
+            (draft / name).chmod(0o755)
+        for file in filter(None, (program, data)):
+            shutil.copyfile(file, draft / file.name)
+        lines = [_example(program, method.name, draft) for method in artifact.methods]
+        (draft / "calls.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        draft.rename(folder)
     return folder
 
 

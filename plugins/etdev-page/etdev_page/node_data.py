@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etdev.errors import ArtifactError, EtdevError
-from etdev.files import check_writable, publish, unseen, unwritable, write_text
+from etdev.files import check_writable, publish, unseen, write_text, writing
 from etdev.schema.ledger import Entry, together
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
@@ -47,10 +47,8 @@ def write(folder: Path, viewed: Viewed) -> None:
     if viewed.note:
         raise ArtifactError(viewed.title, "holds no ledger", "lower it with --with-ledger")
     is_new = not folder.is_dir()
-    try:
+    with writing(folder):
         folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
     try:
         with unseen(folder / "owner.json") as hidden:
             for name, data in node_data(viewed.plan, viewed.profile).items():
