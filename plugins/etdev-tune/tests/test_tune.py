@@ -403,7 +403,11 @@ def test_a_short_budget_tries_options_and_still_confirms(tuned, monkeypatch):
         fake = SimpleNamespace(monotonic=seconds, perf_counter=seconds)
         monkeypatch.setattr(module, "time", fake)
     monkeypatch.setattr(Clock, "spent", property(seconds))
-    report = tuned(target, budget_s=45).report
+    torch.manual_seed(0)
+    # A delegate with per_op for each of the first two, which are one without.
+    layers = nn.Linear(8, 16), nn.Sigmoid(), nn.LayerNorm(16), nn.Linear(16, 4)
+    model = nn.Sequential(*layers).eval(), (torch.randn(2, 8),)
+    report = tuned(target, model=model, budget_s=45).report
     assert report.confirmation.clear
     assert [t for t in report.trials if "taken: " in t.detail]
     assert len(target.requests) <= 45
