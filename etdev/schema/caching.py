@@ -18,7 +18,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE | re.ASCII
 _POWERS = " KMGT"
 
 
-def _size_of(value: object) -> int:
+def size_of(value: object) -> int:
     """Read a number of bytes: `2000000`, `"10 GiB"`."""
     text = str(value) if type(value) in (int, str) else ""
     match = _SIZE.fullmatch(text.strip())
@@ -44,7 +44,7 @@ class CacheSettings:
 
     location: str = field(default="", validator=instance_of(str))
     folder: str = field(default="", validator=instance_of(str))
-    size: int | str = field(default="10 GiB", validator=lambda _, __, size: _size_of(size))
+    size: int | str = field(default="10 GiB", validator=lambda _, __, size: size_of(size))
     timeout_s: float = field(default=30.0, validator=[instance_of((int, float)), gt(0), lt(86400)])
 
     @classmethod
@@ -84,4 +84,4 @@ class CacheSettings:
     @property
     def size_bytes(self) -> int:
         """Largest size of the folder, in bytes."""
-        return _size_of(self.size)
+        return size_of(self.size)

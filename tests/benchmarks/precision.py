@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from etdev_tune.precision.plugin import Precision
 from etdev_tune.report import Report, Trial
-from examples import minilm
+from examples import crepe, minilm
 from models import nets
 from models.small import Mixed
 from torch import nn
@@ -52,11 +52,19 @@ def mlp() -> nets.Model:
     return nn.Sequential(*layers).eval(), (torch.randn(4, 128),)
 
 
-MODELS: Mapping[str, Callable[[], Any]] = {"minilm": minilm.model, "conv": conv, "mlp": mlp}
+MODELS: Mapping[str, Callable[[], Any]] = {
+    "minilm": minilm.model,
+    "crepe": crepe.model,
+    "conv": conv,
+    "mlp": mlp,
+}
 
 
 def calls_of(name: str, example: Sequence[torch.Tensor], count: int) -> list[Any]:
     """Calls with random numbers, or with sentences; the same every time."""
+    if name == "crepe":
+        source = torch.Generator().manual_seed(1)
+        return [crepe.tones(1, source) for _ in range(count)]
     if name != "minilm":
         source = torch.Generator().manual_seed(1)
         return [

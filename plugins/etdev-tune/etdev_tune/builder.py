@@ -14,7 +14,7 @@ from typing import Any, Literal
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev.edge.reference import untouched_random_state
+from etdev.edge.reference import Reference, untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
@@ -221,11 +221,17 @@ class Builder:
         return lowerer.compilation.lower(lambda: _planned(lowerer, known))
 
     @cached_property
+    def references(self) -> Mapping[str, Reference]:
+        """Methods in eager PyTorch, each with its exported program."""
+        quirks = Table(QUIRKS)
+        return {n: Reference.of(own, own.export(quirks)) for n, own in self.methods.items()}
+
+    @property
     def exported(self) -> Mapping[str, Method]:
         """Methods as exported programs, which all candidates share."""
         return {
-            name: evolve(method, model=method.export(Table(QUIRKS)), dynamic_shapes=None)
-            for name, method in self.methods.items()
+            name: evolve(known.method, model=known.program, dynamic_shapes=None)
+            for name, known in self.references.items()
         }
 
 

@@ -13,10 +13,7 @@ from attrs import field, frozen
 from blake3 import blake3
 
 from etdev.edge.reference import Reference
-from etdev.edge.source import Method
 from etdev.errors import TuneError, VerifyError
-from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
 from etdev.runtime.compare import Tolerance, compare
 from etdev.runtime.sessions import Call, is_random, session_of
 from etdev_tune.metric import Metric
@@ -54,21 +51,22 @@ class Case:
         object.__setattr__(self, "digest", blake3(content).hexdigest())
 
 
-def cases_of(methods: Mapping[str, Method], inputs: Any = None, least: int = _CALLS) -> list[Case]:
+def cases_of(
+    references: Mapping[str, Reference], inputs: Any = None, least: int = _CALLS
+) -> list[Case]:
     """Call every method in eager PyTorch at least `least` times, with inputs as `tune` takes them.
 
     Without inputs, the example inputs are taken, and fresh ones like them with dynamic sizes at
     their bounds. A file's inputs are `Leaves`.
     """
-    if isinstance(inputs, Mapping) and (unknown := set(inputs) - set(methods)):
+    if isinstance(inputs, Mapping) and (unknown := set(inputs) - set(references)):
         what = f"there is no method {sorted(unknown)[0]!r}"
-        raise TuneError("inputs", what, f"the methods are {', '.join(methods)}")
-    cases = []
-    for name, method in methods.items():
-        given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-        reference = Reference.of(method, method.export(Table(QUIRKS)))
-        cases.append(_case(reference, given, least))
-    return cases
+        raise TuneError("inputs", what, f"the methods are {', '.join(references)}")
+    by_method = isinstance(inputs, Mapping)
+    return [
+        _case(reference, inputs.get(name) if by_method else inputs, least)
+        for name, reference in references.items()
+    ]
 
 
 def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:

@@ -12,13 +12,14 @@ import click
 from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
+from etdev.errors import CacheError
+from etdev.schema.caching import size_of
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.outputs import Outputs
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import TUNING, Report, Trial
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(i?)B?", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _COLUMNS = (
@@ -27,6 +28,8 @@ _COLUMNS = (
 )
 # Columns of a search for precisions, before those of the size.
 _PREDICTED = ("predicted", "metric")
+# Options that `tune` takes as they are.
+_PASSED = "budget_s", "tolerance", "objective", "on", "runner", "metric_drop", "max_size", "policy"
 # Layers that are shown, the most sensitive ones.
 _TOP = 8
 
@@ -39,13 +42,10 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 
 
 def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    match = _SIZE.fullmatch(text.strip()) if text else None
-    if text and not match:
-        raise click.BadParameter(f"{text!r} is not a size; write 20MB")
-    if match is None:
-        return None
-    unit = 1024 if match[3] else 1000
-    return int(float(match[1]) * unit ** " KMG".index(match[2].upper() or " "))
+    try:
+        return size_of(text) if text else None
+    except CacheError as error:
+        raise click.BadParameter(f"{error.what}; write 20MB") from None
 
 
 @click.command("tune", cls=Command, epilog=options.SOURCE)
@@ -74,7 +74,7 @@ def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | Non
 )  # fmt: skip
 @options.runner
 @click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True,
+    "--threads", "policy", type=click.IntRange(1), default=1, show_default=True,
     help="Threads of the runtime and its delegates.",
 )  # fmt: skip
 @click.option(
@@ -114,13 +114,7 @@ def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | Non
 def command(  # noqa: PLR0913 - an argument for each option
     source: str | None,
     output: Path | None,
-    budget_s: float,
-    tolerance: float | None,
     files: Sequence[str],
-    objective: str,
-    on: str,
-    runner: str | None,
-    threads: int,
     store: Path | None,
     no_store: bool,
     show: bool,
@@ -128,8 +122,6 @@ def command(  # noqa: PLR0913 - an argument for each option
     precision: str | None,
     data: Path | None,
     metric: str | None,
-    metric_drop: float | None,
-    max_size: int | None,
     **lowering: Any,
 ) -> None:
     """Measure which plugins are fastest for SOURCE.
@@ -160,6 +152,7 @@ def command(  # noqa: PLR0913 - an argument for each option
 
     Exit codes: 0 when the files are written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
     """  # noqa: D301 - click reads the escape
+    passed = {name: lowering.pop(name) for name in _PASSED}
     if store and no_store:
         raise click.UsageError("give --store or --no-store, not both")
     if show and output:
@@ -190,16 +183,9 @@ def command(  # noqa: PLR0913 - an argument for each option
             precision=precision.split(",") if precision and precision != "auto" else precision,
             data=load_data(data) if data else None,
             metric=sources.function(metric) if metric else None,
-            metric_drop=metric_drop,
-            max_size=max_size,
             measured_on=_inputs(files),
-            budget_s=budget_s,
-            tolerance=tolerance,
-            objective=objective,
-            on=on,
-            runner=runner,
-            policy=threads,
             store=False if no_store else store,
+            **passed,
             **own,
             listener=say,
         )

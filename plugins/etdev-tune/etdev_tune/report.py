@@ -69,13 +69,14 @@ class Sensitivity:
         layer: Name of the layer.
         scheme: Name of the scheme.
         alone: Error if no other layer has the scheme.
-        without: Error if every other layer has it, as far as it takes them.
+        without: Error if every other layer has it, as far as it takes them; None if there was no
+            time for it.
     """
 
     layer: str
     scheme: str
     alone: float
-    without: float
+    without: float | None
 
 
 @frozen

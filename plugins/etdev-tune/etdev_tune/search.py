@@ -132,16 +132,15 @@ class Search:
         self.finished = self.finished and enough
         return enough
 
-    def _attempt(self, candidate: Candidate) -> Attempt:
+    def _attempt(self, candidate: Candidate, **predictions: Any) -> Attempt:
         """Build a candidate, and keep it in the list of attempts."""
         self.listener("build", candidate.name)
         build = self.builder.build(candidate)
         if isinstance(build, Build):
             # An average, since the first candidates load libraries.
             self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
-            self.attempts.append(Attempt(candidate, self.contest.measurer.record(build)))
-        else:
-            self.attempts.append(Attempt(candidate, build))
+        outcome = self.contest.measurer.record(build) if isinstance(build, Build) else build
+        self.attempts.append(Attempt(candidate, outcome, **predictions))
         return self.attempts[-1]
 
     def _baseline(self, candidate: Candidate) -> None:

@@ -134,14 +134,16 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         fingerprint = target.fingerprint()
         kept.check()
         say("reference", "eager PyTorch")
-        known = data_of(methods, data, metric) if precision else None
-        cases = known.judging if known else cases_of(methods, measured_on)
-        if known and known.metric is not None and metric_drop is not None:
-            limits = evolve(limits, metric=known.metric - metric_drop)
-        measurer = Measurer(target, fingerprint, cases, how, kept, say)
-        contest = Contest(measurer, objective, limits, clock)
         with scratch() as builds:
-            parts = Builder(methods, setup, Path(builds)), contest, clock, say
+            builder = Builder(methods, setup, Path(builds))
+            eager = builder.references
+            known = data_of(eager, data, metric) if precision else None
+            cases = known.judging if known else cases_of(eager, measured_on)
+            if known and known.metric is not None and metric_drop is not None:
+                limits = evolve(limits, metric=known.metric - metric_drop)
+            measurer = Measurer(target, fingerprint, cases, how, kept, say)
+            contest = Contest(measurer, objective, limits, clock)
+            parts = builder, contest, clock, say
             search = Exploration(*parts, data=known, schemes=schemes) if known else Search(*parts)
             search.run()
             return finish(search, outputs)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from etdev.edge.source import FORWARD, Method
+from etdev.edge.reference import Reference
+from etdev.edge.source import FORWARD
 from etdev.errors import TuneError, first_line
 from etdev.runtime.compare import flat
 from etdev_tune.cases import Case, Leaves, cases_of
@@ -44,12 +45,12 @@ def load_data(path: Path) -> Any:
 
 
 def data_of(
-    methods: Mapping[str, Method], data: Any, metric: Callable[..., Any] | None = None
+    methods: Mapping[str, Reference], data: Any, metric: Callable[..., Any] | None = None
 ) -> Data:
     """Split calls: every second one judges, and the others calibrate.
 
     Args:
-        methods: Methods by name.
+        methods: Methods by name, in eager PyTorch.
         data: A list of calls, each a tuple of inputs or one tensor; by method in a dict.
         metric: A figure of the outputs of the judging calls.
 

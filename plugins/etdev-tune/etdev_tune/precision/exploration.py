@@ -134,9 +134,7 @@ class Exploration(Search):
 
     def _try(self, candidate: Candidate, **predictions: float | None) -> Attempt:
         """Measure a candidate beside float32; go on from it if it is clearly better."""
-        attempt = self._attempt(candidate)
-        for name, value in predictions.items():
-            setattr(attempt, name, value)
+        attempt = self._attempt(candidate, **predictions)
         record = attempt.record
         if record is None or any(known.record is record for known in self.attempts[:-1]):
             return attempt
@@ -175,8 +173,7 @@ class Exploration(Search):
                 scales |= {f"{case.method} {key}": v for key, v in simulation.scales.items()}
                 for one in sensitivities(simulation, case, scheme.name, seconds):
                     known = worst.get(one.layer, one)
-                    alone, without = max(one.alone, known.alone), max(one.without, known.without)
-                    worst[one.layer] = evolve(one, alone=alone, without=without)
+                    worst[one.layer] = max(one, known, key=lambda own: own.alone)
         # Whatever a quantiser raises is a finding about it.
         except Exception as error:
             self._refuse(scheme.name, first_line(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ _CALLS = 8
 class _Switch(nn.Module):
     """A module as it was, and in a scheme."""
 
-    def __init__(self, plain: nn.Module, quantised: nn.Module) -> None:
+    def __init__(self, plain: nn.Module, quantised: Callable[[torch.Tensor], Any]) -> None:
         super().__init__()
         self.plain, self.quantised, self.on = plain, quantised, False
 
@@ -35,21 +35,14 @@ class _Switch(nn.Module):
         return (self.quantised if self.on else self.plain)(x)
 
 
-class _Rounding(nn.Module):
-    """A quantiser and a dequantiser of one value, with the scales of its observer."""
-
-    def __init__(self, observer: Any) -> None:
-        super().__init__()
-        self.scale, self.zero = observer.calculate_qparams()
-        self.bounds = observer.quant_min, observer.quant_max
-        self.axis = observer.ch_axis if self.scale.numel() > 1 else None
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.axis is None:
-            scale, zero = float(self.scale), int(self.zero)
-            return torch.fake_quantize_per_tensor_affine(x, scale, zero, *self.bounds)
-        zeros = self.zero.to(torch.int32)
-        return torch.fake_quantize_per_channel_affine(x, self.scale, zeros, self.axis, *self.bounds)
+def _rounding(observer: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a quantiser and a dequantiser of one value, with the scales of its observer."""
+    scale, zero = observer.calculate_qparams()
+    given = scale, zero.to(torch.int32)
+    bounds = observer.quant_min, observer.quant_max
+    if scale.numel() == 1:
+        return lambda x: torch.fake_quantize_per_tensor_affine(x, *given, *bounds)
+    return lambda x: torch.fake_quantize_per_channel_affine(x, *given, observer.ch_axis, *bounds)
 
 
 class Simulation:
@@ -103,7 +96,7 @@ class Simulation:
         self.scales = static.scales_of(observers)
         taken = frozenset[str]().union(*(o.layers for o in observers if o.is_weight))
         for observer in observers:
-            switch = _Switch(nn.Identity(), _Rounding(observer.module))
+            switch = _Switch(nn.Identity(), _rounding(observer.module))
             self.module.set_submodule(str(observer.node.target), switch)
             self._switches.append((observer.layers & taken, switch))
 
@@ -127,24 +120,30 @@ class Simulation:
 def sensitivities(
     simulation: Simulation, case: Case, scheme: str, seconds: float
 ) -> list[Sensitivity]:
-    """Return the errors of each layer alone, and of all others without it.
+    """Return the errors of each layer alone, and of all others without it, the worst layers first.
+
+    If there is no time for every layer, groups of consecutive ones are simulated, whose layers
+    share the error. If there is none for the others without a layer, that error is None.
 
     Args:
         simulation: A method in the scheme.
         case: Calls in eager PyTorch.
         scheme: Name of the scheme.
-        seconds: About how long it may take; fewer calls are simulated then.
+        seconds: About how long it may take.
     """
     every, start = simulation.layers, time.monotonic()
-    simulation.error(evolve(case, calls=case.calls[:1]), every)
-    once = max(time.monotonic() - start, 1e-6)
-    affordable = int(seconds / once / max(1, 2 * len(every)))
-    some = evolve(case, calls=case.calls[: max(1, min(_CALLS, affordable))])
+    simulation.error(evolve(case, calls=case.calls[:1]), every[:1])
+    affordable = seconds / 2 / max(time.monotonic() - start, 1e-6)
+    some = evolve(case, calls=case.calls[: max(1, min(_CALLS, int(affordable / len(every))))])
+    size = math.ceil(len(every) / max(1, affordable))
+    groups = [every[i : i + size] for i in range(0, len(every), size)]
+    alone = [(simulation.error(some, own) / math.sqrt(len(own)), own) for own in groups]
     found = []
-    for layer in every:
-        rest = [name for name in every if name != layer]
-        errors = simulation.error(some, [layer]), simulation.error(some, rest)
-        found.append(Sensitivity(layer, scheme, *errors))
+    for error, own in sorted(alone, reverse=True):
+        rest = [name for name in every if name not in own]
+        late = time.monotonic() - start > seconds
+        without = None if late else simulation.error(some, rest)
+        found += [Sensitivity(layer, scheme, error, without) for layer in own]
     return found
 
 

@@ -43,9 +43,13 @@ class ChosenLayers(Quantizer):  # type: ignore[misc]
         self.layers: dict[str, str] = {}
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Let each quantiser change the program."""
+        """Let each quantiser change the program, but not its integers."""
+        before = {node: node.args for node in model.graph.nodes if not is_float(node)}
         for quantizer in self.quantizers.values():
             model = quantizer.transform_for_annotation(model)
+        # XNNPACK's makes a float32 tensor of every number that is added, to positions, too.
+        for node in model.graph.nodes:
+            node.args = before.get(node, node.args)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
@@ -163,6 +167,12 @@ def _observers(module: GraphModule, layers: Mapping[str, str]) -> Iterator[Obser
             near = [source, *node.users]
             known = frozenset(layers[n.name] for n in near if n.name in layers)
             yield Observer(node, own, known, source.op == "get_attr")
+
+
+def is_float(node: Node) -> bool:
+    """Return True if a node's value is a tensor of floating point numbers."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _is_whole(

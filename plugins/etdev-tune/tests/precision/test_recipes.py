@@ -158,6 +158,26 @@ def test_lines_of_another_form_are_refused_with_the_line(tmp_path):
         Lowerer(["precision"], registry=path)
 
 
+def test_a_quantiser_leaves_positions_as_they_are():
+    """XNNPACK's makes float32 tensors of the numbers that are added."""
+
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            rows = self.linear(x) + 1
+            return rows[torch.arange(2) + 1]
+
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    module = unlifted(torch.export.export(Shifted().eval(), (x,)))
+    expected = module(x)
+    observed, observers = prepared(module, {"linear": "cpu:int8"}, schemes_for(["cpu:int8"]))
+    torch.testing.assert_close(observed(x), expected)
+    assert len(scales_of(observers)) == 3
+
+
 def test_a_quantiser_that_can_not_be_made_names_its_plugin(program):
     def broken():
         raise ImportError("no nncf")

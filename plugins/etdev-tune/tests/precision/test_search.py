@@ -6,10 +6,11 @@ import json
 
 import pytest
 import torch
+from attrs import evolve
 from etdev_tune.exchange import Policy
 from etdev_tune.precision.data import data_of
 from etdev_tune.precision.schemes import schemes_for
-from etdev_tune.precision.sensitivity import Simulation
+from etdev_tune.precision.sensitivity import Simulation, predicted, sensitivities
 from etdev_tune.report import TUNING, Report
 from etdev_tune.tune import write_point
 from models.small import Mixed
@@ -18,6 +19,7 @@ from toys.target import Scripted
 
 import etdev
 from etdev import Lowerer, TuneError
+from etdev.edge.reference import Reference
 from etdev.edge.source import methods_of
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
@@ -221,15 +223,32 @@ class Counting(torch.nn.Module):
 
 @pytest.mark.parametrize("scheme", ["8da8w", "cpu:int8"])
 def test_simulations_of_a_model_with_state_leave_it_as_it_was(scheme):
-    methods = methods_of(Counting().eval(), calls(1)[0])
-    (case,) = data_of(methods, calls(6)).calibration
-    program = methods["forward"].export(Table(QUIRKS))
+    method = methods_of(Counting().eval(), calls(1)[0])["forward"]
+    program = method.export(Table(QUIRKS))
+    (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
     before = program.state_dict["seen"].clone()
     simulation = Simulation(program, schemes_for([scheme])[scheme], case)
     assert simulation.layers == ["layer"]
     errors = [simulation.error(case, layers) for layers in ([], ["layer"], [], ["layer"])]
     assert errors[0] == errors[2] < 1e-6 < 1e-4 < errors[1] == errors[3] < 0.1
     assert torch.equal(program.state_dict["seen"], before)
+
+
+def test_without_time_for_each_layer_groups_of_layers_are_simulated():
+    method = methods_of(Mixed.seeded(), calls(1)[0])["forward"]
+    program = method.export(Table(QUIRKS))
+    (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
+    scheme = schemes_for([])["bf16"]
+    simulation = Simulation(program, scheme, case)
+    quick, slow = (sensitivities(simulation, case, "bf16", seconds) for seconds in (1e-9, 60))
+    assert {one.layer for one in quick} == {one.layer for one in slow} == set(simulation.layers)
+    assert {one.without for one in quick} == {None}
+    assert all(0 < one.without < 0.1 for one in slow)
+    together = simulation.error(evolve(case, calls=case.calls[:1]), simulation.layers)
+    assert predicted(
+        {(own.layer, "bf16"): own.alone for own in quick}, dict.fromkeys(simulation.layers, "bf16")
+    ) == pytest.approx(together)
+    assert [one.alone for one in slow] == sorted((one.alone for one in slow), reverse=True)
 
 
 @pytest.mark.suite
