@@ -132,7 +132,7 @@ def claim_nodes(
     config: EdgeCompileConfig,
 ) -> tuple[Claim, ...]:
     """Return the plugin's claims on a method; the planner checks their nodes."""
-    claims: tuple[Claim, ...] = call_for_items(
+    return call_for_items(
         plugin,
         "claim_nodes",
         Claim,
@@ -144,7 +144,6 @@ def claim_nodes(
         partitions=MappingProxyType(partitions),
         config=config,
     )
-    return claims
 
 
 def claim_constants(plugin: Plugin, program: ExportedProgram, draft: Draft) -> frozenset[str]:

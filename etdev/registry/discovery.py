@@ -18,7 +18,7 @@ from etdev.registry.manifest import manifest_in
 from etdev.registry.plugin import Plugin, check_api
 from etdev.registry.registry import PluginEntry, Registry
 from etdev.registry.watchdog import waiting_for
-from etdev.schema.structuring import Problem, problems, strict_converter
+from etdev.schema.structuring import clause, problems, strict_converter
 
 GROUP = "etdev"
 # Comes with etdev, as pytest's own plugins come with it: whatever else is installed, trusted or
@@ -84,19 +84,13 @@ def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
         return strict_converter().structure(own, target) if attrs.has(target) else target(**own)
     except cattrs.BaseValidationError as error:
         known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
-        what = "; ".join(map(_text, problems(error)))
+        what = "; ".join(map(clause, problems(error)))
         raise PluginError(title, f"bad options: {what}", f"its options are {known}") from error
     except (PluginError, KeyboardInterrupt):
         raise
     except BaseException as error:
         what = f"could not be made: {first_line(error)}"
         raise PluginError(title, what, "check its options") from error
-
-
-def _text(problem: Problem) -> str:
-    """Return a problem for the middle of a sentence; the text of a validator names the option."""
-    what = f"{problem.key} {problem.what}".strip()
-    return f"{what}, {problem.cure}" if problem.cure else what
 
 
 def _is_installed(partitioner: str) -> bool:

@@ -216,8 +216,8 @@ def read_toml(
     except REFUSALS as refusal:
         faults = list(problems(refusal))
     if len(faults) == 1:
-        raise error(str(path), f"{faults[0].key} {faults[0].what}", faults[0].cure)
-    lines = [f"\n  {fault.key} {fault.what}; {fault.cure}" for fault in faults]
+        raise error(str(path), f"{faults[0].who} {faults[0].what}", faults[0].cure)
+    lines = [f"\n  {fault.who} {fault.what}; {fault.cure}" for fault in faults]
     raise error(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
 
 

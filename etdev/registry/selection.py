@@ -55,13 +55,15 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
-    choice = _Choice(registry)
+    choice, plugins = _Choice(registry), list[Plugin]()
     # All names before the first import: it may take seconds.
-    chosen = choice.checked(wanted)
-    if wanted is None:
-        plugins = choice.load_unnamed()
-    else:
-        plugins = [choice.load(i) if isinstance(i, str) else from_object(i) for i in chosen]
+    for item in choice.checked(wanted):
+        try:
+            plugins.append(choice.load(item) if isinstance(item, str) else from_object(item))
+        except ApiError as error:
+            if wanted is not None or not registry.entry(item).optional:
+                raise
+            warnings.warn(f"left out {error}", EtdevWarning, stacklevel=4)
     for index, plugin in enumerate(plugins):
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
@@ -159,18 +161,6 @@ class _Choice:
         cure = f"pip install {own[name]}" if name in own else ""
         cure = cure or close_to(name, dict.fromkeys([*known, *self.registry.names, *own]))
         return PluginError(name, f"not installed{listed}", f"{cure} ({others})" if cure else others)
-
-    def load_unnamed(self) -> list[Plugin]:
-        """Load the plugins that a Lowerer without `plugins=` asks."""
-        plugins = []
-        for name in self.default():
-            try:
-                plugins.append(self.load(name))
-            except ApiError as error:
-                if not self.registry.entry(name).optional:
-                    raise
-                warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
-        return plugins
 
     def examine(self, name: str) -> Finding:
         """Load a plugin and ask for its devices; a failure becomes its problem."""

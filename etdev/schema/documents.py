@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from etdev.errors import EtdevError, first_line
-from etdev.schema.structuring import CONVERTER, REFUSALS, problems
+from etdev.schema.structuring import CONVERTER, REFUSALS, clause, problems
 
 T = TypeVar("T")
 
@@ -48,8 +48,7 @@ class Document:
         except (ValueError, RecursionError) as error:
             what = f"it is not JSON ({first_line(error)})"
         except REFUSALS as refusal:
-            first = next(problems(refusal))
-            what = ", ".join(filter(None, (f"{first.key} {first.what}".strip(), first.cure)))
+            what = clause(next(problems(refusal)))
         what = f"is not a {self.name.removeprefix('etdev.')}: {what}"
         raise EtdevError(who, what, f"write it with {self.command} --json")
 

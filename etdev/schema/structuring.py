@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import attrs
 import cattrs
-from attrs import frozen
 from cattrs.cols import is_mapping, list_structure_factory, mapping_structure_factory
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.preconf.json import JsonConverter, make_converter
@@ -20,15 +19,6 @@ Hook = Callable[[Any, Any], Any]
 
 _SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _LISTS = (list, tuple, set, frozenset)
-
-
-@frozen
-class Problem:
-    """A fault of one value: its path as TOML writes it, such as `pin[1].op`, and the advice."""
-
-    key: str
-    what: str
-    cure: str = ""
 
 
 def strict_converter(*, forbid_extra_keys: bool = True) -> JsonConverter:
@@ -120,11 +110,19 @@ def structured(value: object, kind: type[T], who: str, error: type[EtdevError]) 
         return STRICT.structure(value, kind)
     except REFUSALS as refusal:
         first = next(problems(refusal, who))
-    raise error(first.key, first.what, first.cure)
+    raise error(first.who, first.what, first.cure)
 
 
-def problems(refusal: Exception, path: str = "") -> Iterator[Problem]:
-    """List what a converter refused, in the order of the fields; their paths begin with `path`."""
+def clause(problem: EtdevError) -> str:
+    """Return a problem for the middle of a sentence; the text of a validator names the field."""
+    return ", ".join(filter(None, (f"{problem.who} {problem.what}".strip(), problem.cure)))
+
+
+def problems(refusal: Exception, path: str = "") -> Iterator[EtdevError]:
+    """List what a converter refused, in the order of the fields.
+
+    `who` is the path of a value as TOML writes it, such as `pin[1].op`; it begins with `path`.
+    """
     if isinstance(refusal, (cattrs.ClassValidationError, cattrs.IterableValidationError)):
         noted, others = refusal.group_exceptions()
         for inner, note in noted:
@@ -137,11 +135,11 @@ def problems(refusal: Exception, path: str = "") -> Iterator[Problem]:
         valid = [field.name for field in attrs.fields(refusal.cl) if field.init]
         for key in sorted(refusal.extra_fields):
             cure = close_to(key, valid) or f"valid are {', '.join(valid)}"
-            yield Problem(f"{path}.{key}".removeprefix("."), "is an unknown key", cure)
+            yield EtdevError(f"{path}.{key}".removeprefix("."), "is an unknown key", cure)
     elif isinstance(refusal, EtdevError):
-        yield Problem(path, refusal.what, refusal.cure)
+        yield EtdevError(path, refusal.what, refusal.cure)
     elif type(refusal) in (TypeError, ValueError) and refusal.args:
         # The words of a validator of attrs, which hold field and value.
-        yield Problem(path, str(refusal.args[0]))
+        yield EtdevError(path, str(refusal.args[0]))
     else:
-        yield Problem(path, cattrs.v.format_exception(refusal, None))
+        yield EtdevError(path, cattrs.v.format_exception(refusal, None))

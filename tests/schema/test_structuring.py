@@ -29,7 +29,7 @@ def net(data):
 def refused(data):
     with pytest.raises(cattrs.BaseValidationError) as caught:
         net(data)
-    return [(problem.key, problem.what, problem.cure) for problem in problems(caught.value)]
+    return [(problem.who, problem.what, problem.cure) for problem in problems(caught.value)]
 
 
 def test_lists_and_tables_become_the_types_of_their_fields():
