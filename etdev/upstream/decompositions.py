@@ -16,7 +16,7 @@ from torch.export import exported_program
 from etdev.upstream.operators import OpOverload, base_name
 
 Table = Mapping[Any, Callable[..., Any]]
-_listed_by_torch: Any = utils._collect_all_valid_cia_ops_for_namespace
+_by_torch: Any = utils._collect_all_valid_cia_ops_for_namespace, utils._is_preservable_cia_op
 
 
 def executorch_table() -> Table:
@@ -41,31 +41,31 @@ def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
 def quick_decompositions() -> Iterator[Callable[..., Any]]:
     """Spare each decomposition meanwhile what torch does for all of its ops.
 
-    torch lists all composite ops, and registers some twenty kernels for each of them, even where
-    the kernel does what the op does anyway. That is two thirds of the time of a small model.
+    torch finds out which ops are composite, and registers some twenty kernels for each of them,
+    even where the kernel does what the op does anyway: two thirds of the time of a small model.
     """
     override: Any = exported_program._override_composite_implicit_decomp
     ops = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
     kept = partial(_while_known, hash(tuple(ops)))
-    listed = partial(kept, _listed_by_torch)
+    listed, asked = (partial(kept, function) for function in _by_torch)
 
     def overridden(table: Table) -> Any:
         return override({op: call for op, call in table.items() if not _is_own(call)})
 
     with (
         patch.object(utils, "_collect_all_valid_cia_ops_for_namespace", listed),
+        patch.object(exported_program, "_is_preservable_cia_op", asked),
         patch.object(exported_program, "_override_composite_implicit_decomp", overridden),
     ):
         yield kept
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=4096)
 def _while_known(known: int, function: Callable[..., Any], *given: Any) -> Any:
     """Return what torch lists of its ops, until some are registered, as by a custom library."""
     return function(*given)
 
 
-def _is_own(decomposition: Callable[..., Any]) -> bool:
+def _is_own(call: Callable[..., Any]) -> bool:
     """Return True if torch made a decomposition that just calls the op's own one in C++."""
-    call = decomposition.func if isinstance(decomposition, partial) else decomposition
-    return getattr(call, "__name__", "") == "_special_op_to_decompose_cia"
+    return getattr(getattr(call, "func", call), "__name__", "") == "_special_op_to_decompose_cia"

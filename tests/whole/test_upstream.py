@@ -91,7 +91,8 @@ ATTRIBUTES = {
     *("_etrecord", "_named_data_store"),  # EdgeProgramManager
     *("_can_decompose", "_dispatch_get_registrations_for_dispatch_key"),
     *("_generate_edge_program", "_get_aten_to_edge_passes", "_instruction_id", "_tensor_data"),
-    *("_collect_all_valid_cia_ops_for_namespace", "_override_composite_implicit_decomp"),
+    *("_collect_all_valid_cia_ops_for_namespace", "_is_preservable_cia_op"),
+    "_override_composite_implicit_decomp",
     *("_expr", "_is_param", "_op", "_schema", "_version"),  # torch
 }
 # Where the host reads one elsewhere, and why it can't be helped.
