@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
@@ -13,11 +15,12 @@ from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.method import MethodGraph, run_order
 from etdev.graph.nodes import FOREIGN_META, describe, graph_modules
-from etdev.graph.rebuild import rebuilt, with_own_graphs
+from etdev.graph.rebuild import rebuilt
 from etdev.schema.partition import Partition
 
 TAG = "delegation_tag"
-_TAKEN = "taken"
+# The plugin of the nodes, and the attribute that their calls read.
+_TAKEN = "etdev_taken"
 
 
 def masked(program: ExportedProgram, method: str, taken: Mapping[str, str]) -> ExportedProgram:
@@ -26,53 +29,42 @@ def masked(program: ExportedProgram, method: str, taken: Mapping[str, str]) -> E
     Weights and foreign delegates are shared with the original. Nodes keep their names, and so do
     the values that come out of a delegate.
     """
-    copied = with_own_graphs(program)
-    graph, nodes = copied.graph, {node.name: node for node in copied.graph.nodes}
-    for node in (n for module in graph_modules(copied.graph_module) for n in module.graph.nodes):
-        node.meta.pop(TAG, None)
     delegates = list(partitions_of(MethodGraph(program, method), taken, _TAKEN))
-    empty = _empty_module(program) if delegates else None
-    calls = [_call(copied.graph_module, delegate, nodes, empty) for delegate in delegates]
-    for unit in run_order(program.graph, delegates):
-        for node in calls[unit] if isinstance(unit, int) else [nodes[unit.name]]:
-            graph.output_node().prepend(node)
-    members = {name for delegate in delegates for name in delegate.nodes}
-    for node in reversed([node for name, node in nodes.items() if name in members]):
-        graph.erase_node(node)
-    for delegate, (_, _, *items) in zip(delegates, calls, strict=True):
-        for tensor, item in zip(delegate.outputs, items, strict=True):
-            item.name = tensor.name
-    copied.graph_module.recompile()
-    return copied
+    old, graph = program.graph, Graph()
+    nodes = {node.name: node for node in old.nodes}
+    root: dict[str, Any] = {_TAKEN: _empty_module(program)} if delegates else {}
+    copies: dict[Node, Node] = {}
+    for unit in (*old.find_nodes(op="placeholder"), *run_order(old, delegates), old.output_node()):
+        if isinstance(unit, int):
+            copies |= _call(graph, delegates[unit], nodes, copies)
+            continue
+        copies[unit] = graph.node_copy(unit, copies.__getitem__)
+        if unit.op == "get_attr":
+            value = getattr(program.graph_module, str(unit.target))
+            value = copy.deepcopy(value) if isinstance(value, GraphModule) else value
+            root[str(unit.target)] = value
+    for node, copied in copies.items():
+        copied.name = node.name
+    own = rebuilt(program, graph, root=root)
+    for node in (n for module in graph_modules(own.graph_module) for n in module.graph.nodes):
+        node.meta.pop(TAG, None)
+    return own
 
 
 def _call(
-    module: GraphModule,
-    delegate: Partition,
-    nodes: Mapping[str, Node],
-    lowered: LoweredBackendModule | None,
-) -> list[Node]:
-    """Call a delegate, and read its results instead of its nodes; return the new nodes."""
-    graph, attribute = module.graph, f"lowered_module_{delegate.name}"
-    while hasattr(module, attribute):
-        attribute += "_"
-    setattr(module, attribute, lowered)
-    inputs = [nodes[tensor.name] for tensor in delegate.inputs]
+    graph: Graph, delegate: Partition, nodes: Mapping[str, Node], copies: Mapping[Node, Node]
+) -> dict[Node, Node]:
+    """Call a delegate; return its results by the nodes whose values they are."""
+    inputs = [copies[nodes[tensor.name]] for tensor in delegate.inputs]
     outputs = [nodes[tensor.name] for tensor in delegate.outputs]
-    with graph.inserting_before(graph.output_node()):
-        read = graph.create_node("get_attr", attribute, name=attribute)
-        call = graph.create_node(
-            "call_function",
-            executorch_call_delegate,
-            (read, *inputs),
-            name=f"delegate_{delegate.name}",
-        )
-        items = [graph.call_function(operator.getitem, (call, n)) for n in range(len(outputs))]
+    arguments, name = (graph.get_attr(_TAKEN), *inputs), f"delegate_{delegate.name}"
+    call = graph.create_node("call_function", executorch_call_delegate, arguments, name=name)
     call.meta["val"] = [node.meta["val"] for node in outputs]
-    for item, node in zip(items, outputs, strict=True):
+    items = {}
+    for place, node in enumerate(outputs):
+        items[node] = item = graph.call_function(operator.getitem, (call, place))
         item.meta = {key: value for key, value in node.meta.items() if key not in FOREIGN_META}
-        node.replace_all_uses_with(item)
-    return [read, call, *items]
+    return items
 
 
 def partitions_of(graph: MethodGraph, taken: Mapping[str, str], owner: str) -> Iterator[Partition]:

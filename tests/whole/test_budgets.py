@@ -32,7 +32,7 @@ BUDGETS = {
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result.
     "quirks": (2_428, 2_300),
-    "registry": (1_956, 1_900),
+    "registry": (1_948, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size.
     "runtime": (2_513, 1_900),
