@@ -27,6 +27,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 _turn = threading.RLock()
 _settled: ContextVar[bool] = ContextVar("etdev.settled", default=False)
+# How many collections of the middle generation, each of 7,000 new objects, one full one waits for.
+_NO_FULL_COLLECTION = 1_000_000
 
 
 @contextmanager
@@ -46,21 +48,24 @@ def _is_frozen() -> bool:
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Collect only the objects that are made meanwhile; a heap that is frozen already stays so.
+    """Put off full collections of garbage; a block inside another one changes nothing.
 
-    Building hundreds of small graphs sets off collections that walk all of torch each time. A block
-    inside another one leaves out the objects that the outer one has made so far.
+    Building hundreds of small graphs sets off collections that walk all of torch each time, and the
+    graphs made so far, which are still needed.
     """
-    if _is_frozen():
+    if _settled.get():
         yield
         return
-    inside, token = _settled.get(), _settled.set(True)
-    gc.freeze()
+    token, frozen, thresholds = _settled.set(True), _is_frozen(), gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], _NO_FULL_COLLECTION)
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         _settled.reset(token)
-        if not inside:
+        if not frozen:
+            # Freezing begins to count anew, so that no full collection is due at once.
+            gc.freeze()
             gc.unfreeze()
 
 

@@ -1,4 +1,4 @@
-"""Python's collector is kept off what no collection frees, and has all of it again afterwards."""
+"""Python's collector makes no full collection while graphs are built, and has all of them after."""
 
 import os
 import subprocess
@@ -24,15 +24,20 @@ for code in sys.argv[1:]:
     os.waitpid(child, 0)
 """
 CODES = (
-    # Settled within settled: frozen with the objects made meanwhile, until the outermost ends.
+    # Full collections wait for the end of the outermost, and happen as before afterwards.
     """
+usual, full = gc.get_threshold(), gc.get_stats()[2]["collections"]
 with settled_heap():
-    outer, made = gc.get_freeze_count(), [[] for _ in range(99)]
     with settled_heap():
-        inner = gc.get_freeze_count()
-        assert inner >= outer + 99 and outer > 0
-    assert gc.get_freeze_count() >= outer + 99
-assert gc.get_freeze_count() == 0
+        made = [[] for _ in range(300_000)]
+    made += [[] for _ in range(300_000)]
+    assert gc.get_stats()[2]["collections"] == full
+    assert gc.get_stats()[1]["collections"] > 0
+assert gc.get_threshold() == usual
+made += [[] for _ in range(9_000)]
+assert gc.get_stats()[2]["collections"] == full
+made += [[] for _ in range(300_000)]
+assert gc.get_stats()[2]["collections"] > full
 """,
     # A heap that the caller froze stays so.
     """
