@@ -1,9 +1,9 @@
 """What `etdev tune --precision` finds: mixtures against uniform schemes of the same search.
 
-PYTHONPATH=tests python -m benchmarks.precision [--models minilm conv mlp] [--budget 600]
+PYTHONPATH=tests python -m benchmarks.precision [--models minilm crepe conv mlp] [--budget 600]
     [--results FILE]     adds to its rows
 
-The calls that judge are neither those that calibrate nor, for the last column, those of the search.
+All errors and latencies are of calls that the search has not seen, measured side by side after it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,31 @@ import json
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import evolve
+from etdev_tune.builder import Build, Builder, Setup
+from etdev_tune.candidate import Candidate
+from etdev_tune.cases import cases_of
+from etdev_tune.exchange import Policy
+from etdev_tune.measurer import Measurer
+from etdev_tune.metric import Metric
 from etdev_tune.precision.plugin import Precision
-from etdev_tune.report import Report, Trial
+from etdev_tune.record import LATENCY, Record
+from etdev_tune.report import Estimate, Report, Trial
+from etdev_tune.runners import open_runner
+from etdev_tune.store import Store
 from examples import crepe, minilm
 from models import nets
-from models.small import Mixed
 from torch import nn
 
 import etdev
 from etdev import Lowerer
+from etdev.edge.source import methods_of
 from etdev.runtime.run import run
 
 RESULTS = Path(__file__).parent / "results/precision.json"
@@ -37,19 +48,30 @@ WORDS = (
     ("eats", "repairs", "paints", "sells", "forgets", "describes"),
     ("an apple", "the engine", "a small house", "the violin", "his letter", "the northern sea"),
 )
-CALLS = 16
+# Calls of the search, of which half calibrate, and calls that judge what it found.
+CALLS, UNSEEN = 32, 16
+# Rounds in which all are measured on unseen calls.
+ROUNDS = 7
+# Factors up to which errors, sizes and latencies are equal; the latter besides their intervals.
+SAME_ERROR, SAME_SIZE, SAME_LATENCY = 1.05, 1.01, 1.05
 
 
 def conv() -> nets.Model:
     """A random convolutional net."""
-    return Mixed.seeded(), (torch.randn(1, 3, 8, 8),)
+    torch.manual_seed(0)
+    layers = [
+        *(nn.Conv2d(3, 32, 3, stride=2), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2), nn.ReLU()),
+        *(nn.Conv2d(64, 128, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()),
+        *(nn.Linear(2048, 256), nn.ReLU(), nn.Linear(256, 10)),
+    ]
+    return nn.Sequential(*layers).eval(), (torch.randn(1, 3, 64, 64),)
 
 
 def mlp() -> nets.Model:
     """A random net of linear layers."""
     torch.manual_seed(0)
-    layers = nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 32)
-    return nn.Sequential(*layers).eval(), (torch.randn(4, 128),)
+    layers = nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512), nn.GELU(), nn.Linear(512, 64)
+    return nn.Sequential(*layers).eval(), (torch.randn(4, 512),)
 
 
 MODELS: Mapping[str, Callable[[], Any]] = {
@@ -87,6 +109,87 @@ def rank_correlation(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
     return float(spearmanr(*ranked).statistic)
 
 
+class Judge:
+    """Candidates of a search, measured side by side on calls that the search has not seen."""
+
+    def __init__(self, report: Report, builder: Builder, calls: Sequence[Any], score: Any) -> None:
+        trials = [t for t in report.trials if t.against_untuned and not t.same_as]
+        chosen = [t for t in trials if t.front or is_uniform(t) or t.name == report.chosen]
+        (case,) = cases_of(builder.references, list(calls), least=0)
+        case = evolve(case, timed=(0, 1), metric=Metric(score) if score else None)
+        with closing(open_runner("local")) as target:
+            given = [case], Policy(), Store(None), lambda *_: None
+            measurer = Measurer(target, target.fingerprint(), *given)
+            self.records: dict[str, Record] = {}
+            for t in chosen:
+                build = builder.build(Candidate(t.name, t.plugins, t.options, t.pins))
+                assert isinstance(build, Build)
+                self.records[t.name] = measurer.record(build)
+            for number in range(ROUNDS):
+                measurer.round(list(self.records.values()), "judge", number)
+        self.uniform = [t.name for t in chosen if is_uniform(t)]
+        self.front = [t.name for t in chosen if t.front]
+
+    def ratio(self, name: str, other: str) -> Estimate:
+        """The latency of a candidate as a multiple of another one's, over rounds of both."""
+        if self.records[name] is self.records[other]:
+            return Estimate(1.0, 1.0, 1.0)
+        found = self.records[name].against(self.records[other], LATENCY)
+        assert found
+        return found
+
+    def is_as_good(self, name: str, other: str) -> bool:
+        """Return True if a candidate is as exact, as small and, up to noise, as fast."""
+        own, theirs = self.records[name], self.records[other]
+        small = own.build.size_bytes <= SAME_SIZE * theirs.build.size_bytes
+        exact = own.error <= SAME_ERROR * theirs.error
+        return exact and small and self.ratio(name, other).low <= SAME_LATENCY
+
+    def at_equal_error(self, name: str) -> str:
+        """The fastest on the front that is at least as exact; itself if there is none."""
+        error = SAME_ERROR * self.records[name].error
+        exact = [own for own in self.front if self.records[own].error <= error]
+        return min(exact, key=lambda own: self.ratio(own, name).value, default=name)
+
+    def verdict(self) -> dict[str, Any]:
+        """Compare the front with the uniform schemes, as sets of points.
+
+        The front dominates them if it has a point that is as good as each of them, and a mixture
+        than which none of them is as good.
+        """
+        behind = [u for u in self.uniform if not any(self.is_as_good(f, u) for f in self.front)]
+        mixtures = [f for f in self.front if f not in self.uniform]
+        new = [f for f in mixtures if not any(self.is_as_good(u, f) for u in self.uniform)]
+        faster = [u for u in self.uniform if self.ratio(self.at_equal_error(u), u).high < 1]
+        return {
+            "dominates": bool(new) and not behind,
+            "schemes that beat the front": behind,
+            "schemes that the front is faster than, at their error": faster,
+            "mixtures that no scheme is as good as": len(new),
+        }
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The figures of a candidate, and of the best that is as exact."""
+        record, best = self.records[name], self.at_equal_error(name)
+        latency, ratio = record.latency, self.ratio(best, name)
+        assert latency
+        return {
+            "name": name,
+            "error": record.error,
+            "metric": record.metric,
+            "ms": latency.value,
+            "bytes": record.build.size_bytes,
+            "best as exact": best,
+            "latency of it": [ratio.value, ratio.low, ratio.high],
+            "size of it": self.records[best].build.size_bytes / record.build.size_bytes,
+        }
+
+
+def is_uniform(trial: Trial) -> bool:
+    """Return True for float32 and for candidates with one scheme."""
+    return not trial.name.startswith("mixture")
+
+
 def held_out(path: Path, module: nn.Module, calls: Sequence[Any]) -> float:
     """The largest error of a .pte on calls that the search has not seen."""
     worst = 0.0
@@ -98,55 +201,38 @@ def held_out(path: Path, module: nn.Module, calls: Sequence[Any]) -> float:
     return worst
 
 
-def at_equal_error(report: Report, uniform: Trial) -> Trial:
-    """The fastest candidate that is at least as exact as a uniform scheme."""
-    ran = [t for t in report.trials if t.error is not None and t.against_untuned]
-    exact = [t for t in ran if t.error <= uniform.error]
-    return min(exact, key=lambda t: t.against_untuned.value)
-
-
-def row(name: str, budget_s: float, folder: Path) -> dict[str, Any]:
-    """Search one model; each uniform scheme beside the best that is as exact."""
+def row(name: str, budget_s: float, folder: Path, plugins: Sequence[str]) -> dict[str, Any]:
+    """Search one model, and judge what it found on other calls."""
     module, example = MODELS[name]()
-    calls = calls_of(name, example, CALLS + 8)
-    path = folder / f"{name}.pte"
+    calls = calls_of(name, example, CALLS + UNSEEN)
+    score = rank_correlation if name == "minilm" else None
+    lowering = {"plugins": list(plugins)}
     report = etdev.tune(
         module,
         example,
-        path,
+        folder / f"{name}.pte",
         precision="auto",
         data=calls[:CALLS],
-        metric=rank_correlation if name == "minilm" else None,
-        plugins=["cpu"],
+        metric=score,
         budget_s=budget_s,
         store=False,
         listener=lambda *words: print(name, *words, flush=True),
+        **lowering,
     ).report
-    uniform = [t for t in report.trials if t.against_untuned and not t.name.startswith("mixture")]
-    rows = []
-    for trial in uniform:
-        best = at_equal_error(report, trial)
-        rows.append(
-            {
-                "scheme": trial.name,
-                "error": trial.error,
-                "metric": trial.metric,
-                "ms": trial.latency_ms.value,
-                "bytes": trial.size_bytes,
-                "best as exact": best.name,
-                "error of it": best.error,
-                "latency of it": best.against_untuned.value / trial.against_untuned.value,
-            }
-        )
+    builder = Builder(methods_of(module, example), Setup.of(**lowering), folder / name)
+    judge = Judge(report, builder, calls[CALLS:], score)
     return {
         "model": name,
         "seconds": report.seconds,
         "finished": report.finished,
+        "tried": len(report.trials),
         "chosen": report.chosen,
         "verdict": report.verdict,
-        "tried": len(report.trials),
-        "error of unseen calls": held_out(path, module, calls[CALLS:]),
-        "uniform": rows,
+        "error of unseen calls": judge.records[report.chosen].error,
+        **judge.verdict(),
+        "uniform": [judge.row(own) for own in judge.uniform],
+        "mixtures": [judge.row(own) for own in judge.front if own not in judge.uniform],
+        "plugins": list(plugins),
         "date": f"{date.today()}",
     }
 
@@ -185,6 +271,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--budget", type=float, default=600)
+    parser.add_argument("--plugins", nargs="*", default=["cpu"])
     parser.add_argument("--no-regret", action="store_true")
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -199,8 +286,11 @@ def main() -> None:
             print(kept["regret"], flush=True)
             save()
         for model in given.models:
-            new = row(model, given.budget, Path(name))
+            new = row(model, given.budget, Path(name), given.plugins)
             kept["rows"] = [old for old in kept["rows"] if old["model"] != model] + [new]
+            kept["models that the front dominates"] = [
+                own["model"] for own in kept["rows"] if own.get("dominates")
+            ]
             save()
             print(json.dumps(new, indent=2), flush=True)
 

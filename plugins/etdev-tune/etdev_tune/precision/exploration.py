@@ -29,8 +29,11 @@ from etdev_tune.search import Attempt, Search
 
 # Share of the budget for sensitivities.
 _SENSITIVITIES = 0.25
-# The most mixtures, and changes of the best one that may be in vain.
-_MIXTURES, _IN_VAIN = 12, 3
+# The most mixtures by the objective, and by each other weight of size and latency.
+_MIXTURES, _OTHERS = 14, 4
+# The weights of the size if the latency is the objective; they add up to 1 with those of the
+# latency.
+_WEIGHTS = (0.02, 0.98, 0.5)
 # Rounds in which each recipe is measured beside float32, or one if it takes that many times as
 # long.
 _ROUNDS, _HOPELESS = 3, 2.0
@@ -243,7 +246,7 @@ class Exploration(Search):
         return Candidate(name, (PLUGIN, *order), options, tuple(pins))
 
     def _mix(self) -> None:
-        """Measure mixtures: near the limit first, then all along the path, then their changes."""
+        """Measure mixtures by the objective, and then by other weights of size and latency."""
         named = (a for a in self.attempts if a.candidate.name in self._recipes)
         ran = [attempt for attempt in named if math.isfinite(self._error(attempt))]
         if not ran or len(self.layers) < 2:
@@ -251,23 +254,24 @@ class Exploration(Search):
         savings = {attempt.candidate.name: self._saving(attempt) for attempt in ran}
         limits = self.contest.limits
         small = self.contest.objective != LATENCY or limits.size_bytes is not None
-        mixtures = Mixtures(self.layers, self._errors, savings, small, limits.error)
+        first, *others = (1 - weight if small else weight for weight in _WEIGHTS)
+        mixtures = Mixtures(self.layers, self._errors, savings, first, limits.error)
         for attempt in ran:
             mixtures.learn(self._recipes[attempt.candidate.name], self._error(attempt))
-        for _ in range(_MIXTURES):
+        self._walk(mixtures, _MIXTURES)
+        for weight in others:
+            self._walk(evolve(mixtures, weight=weight, known=[]), _OTHERS)
+
+    def _walk(self, mixtures: Mixtures, most: int) -> None:
+        """Measure mixtures on the path, and then changes of the best one, while there is time."""
+        for _ in range(most):
             chosen = mixtures.next()
+            if chosen is None and (best := self._best):
+                recipe = self._recipes.get(best.candidate.name, {})
+                chosen = mixtures.change(recipe, self._error(best))
             if chosen is None or not self.has_time():
                 break
             self._mixture(mixtures, chosen)
-        in_vain = 0
-        while in_vain < _IN_VAIN and self._best and self.has_time():
-            best = self._best
-            recipe = self._recipes.get(best.candidate.name, {})
-            change = mixtures.change(recipe, self._error(best))
-            if change is None:
-                break
-            self._mixture(mixtures, change)
-            in_vain = in_vain + 1 if self._best is best else 0
 
     def _mixture(self, mixtures: Mixtures, layers: dict[str, str]) -> None:
         """Measure a mixture, and learn from it."""

@@ -14,8 +14,6 @@ from etdev_tune.precision.sensitivity import predicted
 # Multipliers of squared errors that are tried, as powers of ten: from the most exact to the
 # cheapest mixture.
 _STEPS, _FROM, _TO = 160, 12.0, -8.0
-# The weight of the cost that is not the objective, which decides between equal ones.
-_OTHER = 0.02
 # Mixtures are measured whose errors differ by this factor at least.
 _STEP = 1.2
 # Changes may be predicted to exceed the limit by this factor, since predictions are rough.
@@ -45,19 +43,21 @@ class Mixtures:
         layers: The model's layers.
         errors: Error by layer and scheme, if no other layer is quantised.
         savings: Savings by scheme.
-        by_size: The size is what is to be small, not the latency.
+        weight: The weight of the size in costs; the rest is the latency's.
         limit: Largest error that is allowed; None for any.
         factor: Measured errors as a multiple of predicted ones, so far.
-        measured: Errors of the recipes that were tried.
+        measured: The recipes that were tried.
+        known: Their errors, but those of other weights.
     """
 
     layers: Mapping[str, Layer]
     errors: Mapping[tuple[str, str], float]
     savings: Mapping[str, Saving]
-    by_size: bool = False
+    weight: float = 0.02
     limit: float | None = None
     factor: float = 1.0
-    measured: list[tuple[Mapping[str, str], float]] = field(factory=list)
+    measured: list[Mapping[str, str]] = field(factory=list)
+    known: list[float] = field(factory=list)
 
     def error(self, layers: Mapping[str, str]) -> float:
         """Return the error that a recipe is predicted to have."""
@@ -68,12 +68,13 @@ class Mixtures:
         return 1 - sum(self._saved(*item)[0] for item in layers.items())
 
     def cost(self, layers: Mapping[str, str]) -> float:
-        """Return the predicted change of the objective, as a share of float32's."""
+        """Return the predicted change of the weighted cost, as a share of float32's."""
         return sum(self._cost(*item) for item in layers.items())
 
     def learn(self, layers: Mapping[str, str], measured: float) -> None:
         """Correct the factor of errors by a measured recipe."""
-        self.measured.append((layers, measured))
+        self.measured.append(layers)
+        self.known.append(measured)
         known = predicted(self.errors, layers)
         if known > 0 and 0 < measured < math.inf:
             ratio = measured / known
@@ -90,7 +91,7 @@ class Mixtures:
         best = min(inside, key=self.cost, default=None)
         if best in untried:
             return best
-        near = [math.log(error) for _, error in self.measured if 0 < error < math.inf]
+        near = [math.log(error) for error in self.known if 0 < error < math.inf]
 
         def distance(layers: dict[str, str]) -> float:
             own = math.log(max(self.error(layers), 1e-12))
@@ -146,14 +147,14 @@ class Mixtures:
         return chosen
 
     def _is_untried(self, layers: Mapping[str, str]) -> bool:
-        return all(layers != known for known, _ in self.measured)
+        return layers not in self.measured
 
     def _schemes(self, name: str) -> list[str]:
         return [scheme for scheme, saving in self.savings.items() if name in saving.layers]
 
     def _cost(self, name: str, scheme: str) -> float:
         latency, size = self._saved(name, scheme)
-        return -(size + _OTHER * latency if self.by_size else latency + _OTHER * size)
+        return -self.weight * size - (1 - self.weight) * latency
 
     def _saved(self, name: str, scheme: str) -> tuple[float, float]:
         """Return what a layer saves: its share in the work, and in the weights, of its scheme's."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -125,7 +124,7 @@ def converted(
             raise TuneError("precision", what, "it was made for another model; tune it again")
         scale, zero = scales[observer.key]
         fixed = torch.tensor([scale], dtype=torch.float32), torch.tensor([zero], dtype=torch.int32)
-        observer.module.calculate_qparams = functools.partial(_fixed, fixed)
+        observer.module.calculate_qparams = lambda fixed=fixed: fixed
     quantised: GraphModule = convert_pt2e(observed)
     return quantised
 
@@ -186,7 +185,3 @@ def _is_whole(
             if reader is not node and reader not in kept:
                 return False
     return True
-
-
-def _fixed(values: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    return values
