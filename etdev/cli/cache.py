@@ -76,6 +76,9 @@ def _folder(location: str | None, registry: Path | None) -> Folder:
     settings = CacheSettings.of(location, load(registry).cache)
     if settings.off:
         raise CacheError("cache", "is off", "name its folder with --cache DIR")
-    if (location or settings.path.exists()) and not settings.path.is_dir():
-        raise CacheError(str(settings.path), "is not a folder", "name the cache's folder")
+    # A URL stands for the folder in front of it only where another place names it.
+    is_url = bool(location and settings.url)
+    if is_url or ((location or settings.path.exists()) and not settings.path.is_dir()):
+        place = location or str(settings.path)
+        raise CacheError(place, "is not a folder", "name the cache's folder")
     return Folder(settings.path, settings.size_bytes)

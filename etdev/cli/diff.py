@@ -50,15 +50,16 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
     Exit codes: 0 if nothing changed, 1 for a change or an error, 2 for wrong usage.
     """
     files = before, after
-    if profile and {file.suffix for file in files} != {".pte"}:
+    are_programs = {file.suffix for file in files} == {".pte"}
+    if profile and not are_programs:
         raise click.UsageError("--profile needs two .pte files")
     viewing.check()
-    difference = _difference(before, after)
+    difference = _difference(before, after, are_programs)
     # Only a run needs torch.
     with working(runs=True) if profile else nullcontext() as say:
         profiles = [_profiled(file, method, say) for file in files] if say else []
         viewing.write(lambda: _viewed(files, profiles))
-    seen = "same bytes, a .ptd apart" if {f.suffix for f in files} == {".pte"} else "equal plans"
+    seen = "same bytes, a .ptd apart" if are_programs else "equal plans"
     same = f"{after}: no change from {before}: {seen}"
     told = [*(presenters.sheets(difference) if difference else [same]), *_times(profiles)]
     fields = {"profiles": CONVERTER.unstructure(profiles)} if profile else {}
@@ -77,7 +78,12 @@ def _profiled(file: Path, method: str, say: Listener) -> Profile:
 
 
 def _viewed(files: Sequence[Path], profiles: Sequence[Profile]) -> viewing.Viewed:
-    before, after = (viewing.of_file(*each) for each in zip_longest(files, profiles))
+    before, after = (
+        viewing.of_artifact(file, profile)
+        if file.suffix == ".pte"
+        else viewing.Viewed(read_plan(file), file.name)
+        for file, profile in zip_longest(files, profiles)
+    )
     return evolve(after, before=before)
 
 
@@ -90,11 +96,10 @@ def _times(profiles: Sequence[Profile]) -> Iterator[Sheet]:
         yield Sheet(("name", "ms before", "ms after"), rows, "Times of a run")
 
 
-def _difference(before: Path, after: Path) -> Difference:
+def _difference(before: Path, after: Path, are_programs: bool) -> Difference:
     from etdev.pte.embedded_plan import find_ledger
     from etdev.pte.read import read
 
-    are_programs = {before.suffix, after.suffix} == {".pte"}
     was, now = map(find_ledger if are_programs else read_plan, (before, after))
     difference = was.diff(now) if was and now else Difference("", "")
     difference = evolve(difference, before=str(before), after=str(after))

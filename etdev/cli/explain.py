@@ -10,7 +10,6 @@ from attrs import astuple
 
 from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
-from etdev.cli.progress import working
 from etdev.errors import EtdevError, close_to
 from etdev.schema.plan import Plan
 from etdev.schema.report import presenters
@@ -49,18 +48,21 @@ def command(
 
     Exit codes: 0 for an answer, 1 for an error, 2 for wrong usage.
     """
-    if not what.endswith((".json", ".pte")):
+    in_file = what.endswith((".json", ".pte"))
+    if not in_file:
         lowerers.check(what, **lowering)
     elif any(lowering.values()):
         raise click.UsageError("--ask, --device, --pin, --strict and --registry need a SOURCE")
     query = Query(node=node, module=module, op=op, plugin=plugin)
-    explanation = answered(Explanation(_plan(what, **lowering), query), what)
+    # The plan of a file needs no torch.
+    plan = read_plan(Path(what)) if in_file else lowerers.planned(what, **lowering)
+    explanation = answered(Explanation(plan, query), what, str(query))
     shown = presenters.explanation(explanation, bool(options.given("every")))
     results.report(explanation.to_dict, shown)
 
 
-def answered(explanation: Explanation, who: str = "plan") -> Explanation:
-    """Return the explanation if any node matches its query.
+def answered(explanation: Explanation, who: str, options: str) -> Explanation:
+    """Return the explanation if any node matches its query, which the user gave as options.
 
     Raises:
         EtdevError: No node matches; the message has close names.
@@ -73,7 +75,7 @@ def answered(explanation: Explanation, who: str = "plan") -> Explanation:
     names.update(asked := [name for name, _ in plan.plugins])
     cures = [close_to(text, names) for text in astuple(query) if text and text not in names]
     known = f"the plugins are {', '.join(asked)}" if query.plugin not in (None, *asked) else ""
-    raise EtdevError(who, f"no node matches {query}", " ".join(cures).strip() or known)
+    raise EtdevError(who, f"no node matches {options}", " ".join(cures).strip() or known)
 
 
 def read_plan(file: Path) -> Plan:
@@ -88,13 +90,3 @@ def read_plan(file: Path) -> Plan:
         what = f"can't be read ({getattr(error, 'strerror', 'it is not text')})"
         raise EtdevError(str(file), what, "write it with etdev plan --json") from error
     return Plan.from_json(text, str(file))
-
-
-def _plan(what: str, **lowering: Any) -> Plan:
-    # The plan of a file needs no torch.
-    if what.endswith((".json", ".pte")):
-        return read_plan(Path(what))
-    with working() as say:
-        from etdev.cli import sources
-
-        return lowerers.lowerer(say, **lowering).plan(sources.methods(what, say))

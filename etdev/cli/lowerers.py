@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli.progress import Stages
+from etdev.cli.progress import Stages, working
 from etdev.errors import SourceError, close_to
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
+    from etdev.schema.plan import Plan
 
 FORMS = "write file.pt2, package.module:function or file.py:function"
 
@@ -69,6 +70,14 @@ def no_function(text: str, name: str, known: Sequence[str]) -> SourceError:
     return SourceError(
         text, what, only or close_to(name, known) or f"it has {', '.join(known[:8])}"
     )
+
+
+def planned(source: str, **lowering: Any) -> Plan:
+    """Return the plan of the model that a SOURCE names."""
+    with working() as say:
+        from etdev.cli import sources
+
+        return lowerer(say, **lowering).plan(sources.methods(source, say))
 
 
 def lowerer(say: Stages, **lowering: Any) -> Lowerer:

@@ -9,7 +9,6 @@ import click
 from etdev.cli import lowerers, options, results, viewing
 from etdev.cli.explain import answered
 from etdev.cli.group import Command
-from etdev.cli.progress import working
 from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation, Query
 
@@ -38,13 +37,10 @@ def command(source: str, why: str | None, **lowering: Any) -> None:
     """
     lowerers.check(source, **lowering)
     viewing.check()
-    with working() as say:
-        from etdev.cli import sources
-
-        plan = lowerers.lowerer(say, **lowering).plan(sources.methods(source, say))
+    plan = lowerers.planned(source, **lowering)
     viewing.write(lambda: viewing.Viewed(plan, source))
     if why is not None:
-        explanation = answered(Explanation(plan, Query(node=why)))
+        explanation = answered(Explanation(plan, Query(node=why)), "plan", f"--why {why}")
         results.report(explanation.to_dict, presenters.nodes(explanation))
     else:
         results.report(plan.to_dict, presenters.sheets(plan))

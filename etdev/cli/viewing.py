@@ -91,15 +91,6 @@ def write(viewed: Callable[[], Viewed]) -> None:
                 view.write(file, known)
 
 
-def of_file(file: Path, profile: Profile | None = None) -> Viewed:
-    """Return the plan of a JSON file, or a .pte with the plan that it carries."""
-    if file.suffix != ".pte":
-        from etdev.cli.explain import read_plan
-
-        return Viewed(read_plan(file), file.name)
-    return of_artifact(file, profile)
-
-
 def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:
     """Return a .pte with the plan that it carries."""
     from etdev.pte.embedded_plan import find_ledger

@@ -79,7 +79,7 @@ class Split:
 
     def _extract(self, partition: Partition) -> ExportedProgram:
         nodes, inside = self._nodes, [c for c in partition.constants if c.inside]
-        inputs = [self._specs[constant.name] for constant in inside]
+        inputs = [copy.deepcopy(self._specs[constant.name]) for constant in inside]
         inputs.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
         graph, root = InterpretedGraph(), dict[str, Any]()
         copies = {nodes[s.arg.name]: graph.node_copy(nodes[s.arg.name]) for s in inputs}

@@ -82,12 +82,12 @@ def the_only(name: str, known: Mapping[str, list[Offer]]) -> Offer:
     return known[name][0]
 
 
-def load(group: str, name: str, fault: Callable[[Any], str]) -> Any:
+def load(group: str, name: str, fault: Callable[[Any], str], *builtin: str) -> Any:
     """Import the command, runner or view of a name, in which `fault` finds no fault."""
     found = offers(group)
     if name not in found:
-        installed = f"installed are {', '.join(sorted(found))}" if found else "none is installed"
-        extra = EXTRAS[group].get(name)
+        known, extra = ", ".join(sorted((*found, *builtin))), EXTRAS[group].get(name)
+        installed = f"installed are {known}" if known else "none is installed"
         cure = f"pip install 'etdev[{extra}]'" if extra else installed
         raise PluginError(name, "not installed", cure)
     offer = the_only(name, found)

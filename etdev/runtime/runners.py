@@ -121,7 +121,7 @@ def named(name: str) -> Runner:
     """Return the runner of a name, ready to be used."""
     if name == PYTHON.name:
         return PYTHON
-    found: Runner = extensions.load(extensions.RUNNERS, name, _fault)
+    found: Runner = extensions.load(extensions.RUNNERS, name, _fault, PYTHON.name)
     found.prepare()
     return found
 

@@ -63,6 +63,9 @@ def test_a_file_and_a_cache_that_is_off_are_errors(tmp_path):
     assert fails("cache info --cache", tmp_path / "file") == (
         f"{tmp_path / 'file'}: is not a folder; name the cache's folder"
     )
+    assert fails("cache info --cache s3://kept") == (
+        "s3://kept: is not a folder; name the cache's folder"
+    )
     assert fails("cache info") == "cache: is off; name its folder with --cache DIR"
     assert error_of(invoke("cache clear --cache off").stderr).startswith("cache: is off")
 

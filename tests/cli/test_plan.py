@@ -107,6 +107,6 @@ def test_pins_show_in_the_plan_and_in_why(capsys):
 
 def test_why_of_an_unknown_node_names_close_ones(planned):
     assert fails(f"plan {MLP} --plugin cpu --why aten_relu_defualt") == (
-        "plan: no node matches --node aten_relu_defualt; did you mean aten_relu_default?"
+        "plan: no node matches --why aten_relu_defualt; did you mean aten_relu_default?"
     )
-    assert fails(f"plan {MLP} --plugin cpu --why zzz") == "plan: no node matches --node zzz"
+    assert fails(f"plan {MLP} --plugin cpu --why zzz") == "plan: no node matches --why zzz"

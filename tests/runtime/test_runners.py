@@ -131,8 +131,8 @@ def test_two_runtimes_for_one_file_are_refused_unless_one_is_named(install, tmp_
 @pytest.mark.parametrize(
     ("runners", "name", "message"),
     [
-        ({}, "gone", "gone: not installed; none is installed"),
-        ({"other": "toys.loader:RUNNER"}, "gone", "gone: not installed; installed are other"),
+        ({}, "gone", "gone: not installed; installed are python"),
+        ({"other": "toys.loader:RUNNER"}, "no", "no: not installed; installed are other, python"),
         (
             {"bad": "toys.loader:load"},
             "bad",
