@@ -1,4 +1,4 @@
-"""Buffers that several methods have in common in eager PyTorch, and that one of them writes."""
+"""The memory of weights, which methods may have in common, and which some of them write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclas
 
 @frozen
 class Place:
-    """The memory of a weight: its storage, and its layout there."""
+    """The memory of a weight: its storage, and its layout there from its first byte on."""
 
     storage: int
     first: int
@@ -33,29 +33,55 @@ class Place:
         storage = value.untyped_storage().data_ptr()
         return cls(storage, start, tuple(value.shape), tuple(value.stride()), value.dtype)
 
+    def overlaps(self, other: Place) -> bool:
+        """Return True if two weights have some of their memory in common."""
+        here = self.storage == other.storage
+        return here and self.first < other.end and other.first < self.end
+
+    @property
+    def end(self) -> int:
+        """The byte behind the last one."""
+        steps = zip(self.shape, self.stride, strict=True)
+        elements = 1 + sum((size - 1) * stride for size, stride in steps)
+        return self.first + elements * self.dtype.itemsize
+
 
 @frozen
-class Overlap:
-    """A buffer that a method writes, and one of another method that has part of its memory."""
+class Weight:
+    """A weight that a method reads or writes."""
 
+    method: str
     target: str
-    writer: str
-    other: str
-    other_target: str
+    size_bytes: int
+    is_written: bool
+
+
+def by_place(programs: Mapping[str, ExportedProgram]) -> dict[Place, list[Weight]]:
+    """Return the weights that methods use by the memory that they are in, method by method."""
+    places: dict[Place, list[Weight]] = {}
+    for method, program in programs.items():
+        names = set(written(program))
+        # torch.export makes inputs of all buffers of a module, also for a method without a use.
+        used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
+        for spec, value in weights_of(program):
+            if spec.arg.name in used:
+                place, target = Place.of(value), str(spec.target)
+                weight = Weight(method, target, value.nbytes, target in names)
+                places.setdefault(place, []).append(weight)
+    return places
 
 
 def shared_states(programs: Mapping[str, ExportedProgram]) -> list[SharedState]:
     """Return what exported methods share and write, in the order of the methods."""
-    held, writers = _held(programs)
-    return [
-        SharedState(
-            {method: target for method, (target, _) in owners.items()},
-            tuple(writers[place]),
-            next(value.nbytes for _, value in owners.values()),
-        )
-        for place, owners in held.items()
-        if place in writers and len(owners) > 1
-    ]
+    states = []
+    for weights in by_place(programs).values():
+        writers = dict.fromkeys(weight.method for weight in weights if weight.is_written)
+        targets: dict[str, str] = {}
+        for weight in weights:
+            targets.setdefault(weight.method, weight.target)
+        if writers and len(targets) > 1:
+            states.append(SharedState(targets, tuple(writers), weights[0].size_bytes))
+    return states
 
 
 def references_of(
@@ -68,18 +94,18 @@ def references_of(
     return {n: Reference.of(methods[n], program, shared[n]) for n, program in programs.items()}
 
 
-def overlaps(programs: Mapping[str, ExportedProgram]) -> Iterator[Overlap]:
-    """Yield the buffers that share only some of their memory with one that a method writes."""
-    held, writers = _held(programs)
-    for place, methods in writers.items():
-        start, end = span(next(value for _, value in held[place].values()))
-        for other, owners in held.items():
-            first, last = span(next(value for _, value in owners.values()))
-            if other == place or other.storage != place.storage or end <= first or last <= start:
-                continue
-            for writer, method in itertools.product(methods, owners):
-                if writer != method:
-                    yield Overlap(held[place][writer][0], writer, method, owners[method][0])
+def overlaps(programs: Mapping[str, ExportedProgram]) -> list[tuple[Weight, Weight]]:
+    """Return the weights that a method writes, each with one of another method that overlaps it."""
+    places = by_place(programs)
+    return [
+        (one, other)
+        for place, weights in places.items()
+        if any(weight.is_written for weight in weights)
+        for elsewhere, others in places.items()
+        if place.overlaps(elsewhere) and place != elsewhere
+        for one, other in itertools.product(weights, others)
+        if one.is_written and one.method != other.method
+    ]
 
 
 def weights_of(program: ExportedProgram) -> Iterator[tuple[InputSpec, torch.Tensor]]:
@@ -93,31 +119,3 @@ def weights_of(program: ExportedProgram) -> Iterator[tuple[InputSpec, torch.Tens
         placeless = isinstance(value, FakeTensor) or value.is_meta or value.layout != torch.strided
         if not placeless and not is_traceable_wrapper_subclass(value):
             yield spec, value
-
-
-def span(value: torch.Tensor) -> tuple[int, int]:
-    """Return the first byte of a tensor in its storage, and the one behind its last."""
-    steps = zip(value.shape, value.stride(), strict=True)
-    elements = 1 + sum((int(size) - 1) * int(stride) for size, stride in steps)
-    start = int(value.storage_offset()) * value.element_size()
-    return start, start + elements * value.element_size()
-
-
-def _held(
-    programs: Mapping[str, ExportedProgram],
-) -> tuple[dict[Place, dict[str, tuple[str, torch.Tensor]]], dict[Place, dict[str, None]]]:
-    """Return the first weight of each method at each place, and the methods that write there."""
-    held: dict[Place, dict[str, tuple[str, torch.Tensor]]] = {}
-    writers: dict[Place, dict[str, None]] = {}
-    for method, program in programs.items():
-        names = set(written(program))
-        # torch.export makes inputs of all buffers of a module, also for a method without a use.
-        used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
-        for spec, value in weights_of(program):
-            if spec.arg.name not in used:
-                continue
-            place, target = Place.of(value), str(spec.target)
-            held.setdefault(place, {}).setdefault(method, (target, value))
-            if target in names:
-                writers.setdefault(place, {})[method] = None
-    return held, writers

@@ -6,8 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from torch.export import ExportedProgram
 
-from etdev.edge.reference import written
-from etdev.edge.shared_state import Place, weights_of
+from etdev.edge.shared_state import by_place
 from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import StoredAgain
 
@@ -19,24 +18,15 @@ def stored_again(
     plans: Sequence[MethodPlan], programs: Mapping[str, ExportedProgram]
 ) -> Iterator[StoredAgain]:
     """Yield the weights that the .pte stores more than once, over all methods."""
-    sizes: dict[Place, int] = {}
-    targets: dict[Place, dict[str, list[str]]] = {}
-    homes: dict[Place, dict[Hashable, str]] = {}
-    for plan in plans:
-        program, held = programs[plan.method], _homes(plan)
-        state = set(written(program))
-        used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
-        for spec, value in weights_of(program):
-            target = str(spec.target)
-            if spec.arg.name in used and spec.arg.name not in state:
-                place = Place.of(value)
-                sizes[place] = value.nbytes
-                targets.setdefault(place, {}).setdefault(plan.method, []).append(target)
-                homes.setdefault(place, {}).update(held.get(target, {_PROGRAM: _PROGRAM}))
-    for place, own in homes.items():
-        if len(own) > 1:
-            names = {method: tuple(known) for method, known in targets[place].items()}
-            yield StoredAgain(names, tuple(own.values()), sizes[place])
+    known = {plan.method: _homes(plan) for plan in plans}
+    for weights in by_place(programs).values():
+        homes: dict[Hashable, str] = {}
+        targets: dict[str, tuple[str, ...]] = {}
+        for weight in (weight for weight in weights if not weight.is_written):
+            homes |= known[weight.method].get(weight.target, {_PROGRAM: _PROGRAM})
+            targets[weight.method] = (*targets.get(weight.method, ()), weight.target)
+        if len(homes) > 1:
+            yield StoredAgain(targets, tuple(homes.values()), weights[0].size_bytes)
 
 
 def _homes(plan: MethodPlan) -> dict[str, dict[Hashable, str]]:

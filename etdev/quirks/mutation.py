@@ -8,71 +8,55 @@ from functools import partial
 from typing import Any
 
 import torch
-from attrs import frozen
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 from torch.fx import Node
 
-from etdev.edge.shared_state import span, weights_of
+from etdev.edge.shared_state import Place, weights_of
 from etdev.graph.inlining import call
 from etdev.graph.ops import owner_of, places_written, written_by, written_through
 from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import base_name
 
-_Weight = tuple[InputSpec, torch.Tensor]
 aten = torch.ops.aten
+# Two weights in one piece of memory; the method writes one of them.
+Pair = tuple[InputSpec, InputSpec]
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
-
-
-@frozen(eq=False)
-class Pair:
-    """Two weights in one piece of memory; the method writes one of them."""
-
-    kept: InputSpec
-    other: InputSpec
 
 
 def aliased_buffers(program: ExportedProgram) -> Iterator[Pair]:
     """Yield the inputs that are the same tensor as one before them, and are written."""
-    for weights in _written_storages(program):
-        first: dict[Any, InputSpec] = {}
-        for spec, value in weights:
-            layout = value.storage_offset(), value.shape, value.stride(), value.dtype
-            kept = first.setdefault(layout, spec)
-            if kept is not spec:
-                yield Pair(kept, spec)
+    first: dict[Place, InputSpec] = {}
+    for spec, place in _weights_in_written(program):
+        kept = first.setdefault(place, spec)
+        if kept is not spec:
+            yield kept, spec
 
 
 def overlapping_buffers(program: ExportedProgram) -> Iterator[Pair]:
     """Yield the weights that share some of their memory, and that the method writes."""
     written = _written(program)
-    for weights in _written_storages(program):
-        for (one, value), (two, other) in itertools.combinations(weights, 2):
-            (start, end), (first, last) = span(value), span(other)
-            overlap = start < last and first < end
-            if overlap and not written.isdisjoint((one.arg.name, two.arg.name)):
-                yield Pair(one, two)
+    for (one, place), (two, other) in itertools.combinations(_weights_in_written(program), 2):
+        if place.overlaps(other) and not written.isdisjoint((one.arg.name, two.arg.name)):
+            yield one, two
 
 
 def _written(program: ExportedProgram) -> set[str]:
     return {node.name for node in places_written(program.graph)}
 
 
-def _written_storages(program: ExportedProgram) -> Iterator[Sequence[_Weight]]:
-    """Yield the weights that are in one storage, for each storage that is written."""
+def _weights_in_written(program: ExportedProgram) -> list[tuple[InputSpec, Place]]:
+    """Return the weights in storages that are written."""
+    weights = [(spec, Place.of(value)) for spec, value in weights_of(program)]
     written = _written(program)
-    storages: dict[int, list[_Weight]] = {}
-    for spec, value in weights_of(program) if written else ():
-        storages.setdefault(value.untyped_storage().data_ptr(), []).append((spec, value))
-    for weights in storages.values():
-        if not written.isdisjoint(spec.arg.name for spec, _ in weights):
-            yield weights
+    storages = {place.storage for spec, place in weights if spec.arg.name in written}
+    return [(spec, place) for spec, place in weights if place.storage in storages]
 
 
 def merge_inputs(program: ExportedProgram, found: Sequence[Pair]) -> ExportedProgram:
     """Make buffers that are one tensor one input of the program."""
-    same = {pair.other.arg.name: pair.kept.arg.name for pair in found}
+    same = {other.arg.name: kept.arg.name for kept, other in found}
     graph = copy_graph(program.graph)
     inputs = {node.name: node for node in graph.find_nodes(op="placeholder")}
     for name, kept in same.items():
@@ -120,7 +104,7 @@ def _is_whole_input(node: Node) -> bool:
     return node.op == "placeholder"
 
 
-def _convert_source(copy: Node, _: Node) -> None:
+def _convert_source(copy: Node) -> None:
     """Convert and expand the value that is copied."""
     wanted, given = (value.meta["val"] for value in copy.args[:2])  # type: ignore[union-attr]
     if given.dtype != wanted.dtype:
@@ -135,7 +119,7 @@ def idle_dropouts(program: ExportedProgram) -> list[Node]:
     return [node for node in nodes if len(node.args) == 3 and not all(node.args[1:])]
 
 
-def _alias(node: Node, _: Node) -> None:
+def _alias(node: Node) -> None:
     """Make a dropout an op that shares memory with its input."""
     node.target, node.args = aten.alias.default, node.args[:1]
 
@@ -158,7 +142,7 @@ OVERLAPPING_BUFFERS = Quirk(
     affects="executorch<1.6",
     find=overlapping_buffers,
     refusal=Refusal(
-        "buffers {found.kept.target!r} and {found.other.target!r} share memory, the method writes "
+        "buffers {found[0].target!r} and {found[1].target!r} share memory, the method writes "
         "to it, and a .pte would keep them apart",
         "register the whole tensor, and take views of it in the method",
     ),
@@ -172,7 +156,7 @@ REUSED_SOURCES = Quirk(
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
     affects="torch<2.16",
     find=reused_sources,
-    fix=partial(with_changed, change=lambda copy, _: _give(copy, aten.clone.default)),
+    fix=partial(with_changed, change=lambda copy: _give(copy, aten.clone.default)),
 )
 CONVERTING_COPIES = Quirk(
     name="converting-copies",

@@ -12,6 +12,7 @@ from torch.fx import Graph, Node
 
 from etdev.edge.reference import written
 from etdev.edge.shared_state import overlaps, shared_states
+from etdev.edge.simplify.folding import constant_input
 from etdev.graph.inlining import call
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import first_input
@@ -66,7 +67,8 @@ def _begin(program: ExportedProgram, target: str, value: torch.Tensor) -> Export
     new = {started: torch.tensor(False), initial: value.clone()}
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     with graph.inserting_before(first_input(graph, program)):
-        flag, first = (_constant(graph, name, tensor, node) for name, tensor in new.items())
+        constants = ((target.replace(".", "_"), tensor) for target, tensor in new.items())
+        flag, first = (constant_input(name, tensor, near=node) for name, tensor in constants)
     argument = TensorArgument(flag.name)
     specs[flag.name] = InputSpec(InputKind.BUFFER, argument, started, persistent=False)
     argument = TensorArgument(first.name)
@@ -92,15 +94,6 @@ def _input(program: ExportedProgram, graph: Graph, target: str) -> Node:
     name = next(spec.arg.name for spec in specs if spec.target == target)
     inputs: Iterable[Node] = graph.find_nodes(op="placeholder")
     return next(node for node in inputs if node.name == name)
-
-
-def _constant(graph: Graph, target: str, value: torch.Tensor, near: Node) -> Node:
-    node = graph.placeholder(target.replace(".", "_"))
-    # The emitter looks for it under this name, which another node may have had.
-    node.target = node.name
-    with near.meta["val"].fake_mode:
-        node.meta = {"val": torch.empty_like(value, device="cpu")}
-    return node
 
 
 SHARED_STATE = Quirk(
@@ -139,8 +132,8 @@ OVERLAPPING_STATE = Quirk(
     affects="executorch<1.6",
     find=overlaps,
     refusal=Refusal(
-        "{found.writer!r} writes buffer {found.target!r}, and {found.other_target!r} of "
-        "{found.other!r} is another view of its memory, which a .pte can't have",
+        "{found[0].method!r} writes buffer {found[0].target!r}, and {found[1].target!r} of "
+        "{found[1].method!r} is another view of its memory, which a .pte can't have",
         f"register the same tensor in both methods and slice it inside, or {SEPARATE}",
     ),
 )

@@ -121,14 +121,19 @@ class Folding:
                 yield node
 
     def _placeholder(self, node: Node, value: torch.Tensor, first: Node) -> Node:
-        name = _PREFIX + node.name.removeprefix("_")
         with self.graph.inserting_before(first):
-            placeholder = self.graph.create_node("placeholder", name, name=name)
-        # The emitter looks for it under this name, which another node may have had.
-        placeholder.target = placeholder.name
-        placeholder.meta = {"val": _fake(value, node.meta["val"].fake_mode)}
+            placeholder = constant_input(_PREFIX + node.name.removeprefix("_"), value, near=node)
         self.placed[placeholder.name] = value
         return placeholder
+
+
+def constant_input(name: str, value: torch.Tensor, near: Node) -> Node:
+    """Return a new input for a constant, where the graph of a node inserts."""
+    node: Node = near.graph.placeholder(name)
+    # The emitter looks for it under this name, which another node may have had.
+    node.target = node.name
+    node.meta = {"val": _fake(value, near.meta["val"].fake_mode)}
+    return node
 
 
 def _constant() -> None:
@@ -137,7 +142,7 @@ def _constant() -> None:
 
 def _fake(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     with mode:
-        return torch.empty(value.shape, dtype=value.dtype)
+        return torch.empty_like(value, device="cpu")
 
 
 def _can_be_known(node: Node) -> bool:
