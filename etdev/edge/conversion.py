@@ -61,7 +61,7 @@ class PluginExpander(Expander):
         """Return a plugin's decomposition of a node, or the one that its own library has."""
         op, config = aten_op(node.target), self.compile_config
         # The caller says that the runtime has a kernel for it.
-        if op in upstream.excepted(config) or op in config.preserve_ops:
+        if op in upstream.excepted(config):
             return None
         return answers.decompose(self.plugins, node, config) or own_pieces(op)
 
@@ -143,9 +143,8 @@ class Conversion:
         wishes = Wishes(decomposed, method, expander.plugins)
         for node in decomposed.graph.nodes:
             wishes.mark(node)
-        # All methods are verified together; ExecuTorch would verify after every step.
         with unbound(decomposed):
-            edge = generate(upstream.unverified(config), decomposed, ops)
+            edge = generate(config, decomposed, ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, {*ops, *expander.kept})
         names = {edge_name(op) for op in ops}
@@ -193,6 +192,5 @@ def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
         if (names := wishers(node)) and own_pieces(aten_op(node.target)) is None:
             kept[node.name] = names
         if MARK in node.meta.get("custom", {}):
-            rest = {key: value for key, value in node.meta["custom"].items() if key != MARK}
-            node.meta["custom"] = rest
+            node.meta["custom"] = {k: v for k, v in node.meta["custom"].items() if k != MARK}
     return kept

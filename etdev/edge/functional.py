@@ -13,10 +13,10 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from etdev.edge.simplify.folding import looks_like
-from etdev.graph.ops import is_functional, may_hand_on, written_through
+from etdev.graph.ops import is_functional, may_hand_on, sibling, written_through
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.schema.quirk import Apply, Stage
-from etdev.upstream.operators import OpOverload, base_name, overload_name, schema_of
+from etdev.upstream.operators import OpOverload, base_name, schema_of
 
 # Views that stay in a functional program, and compositions of views and copies that have no entry
 # in torch's table of decompositions.
@@ -109,9 +109,8 @@ def _twin(op: object) -> OpOverload | None:
     """
     if not isinstance(op, OpOverload) or not base_name(op).endswith("_"):
         return None
-    packet = getattr(getattr(torch.ops, op.namespace), base_name(op).removesuffix("_"), None)
-    twin = getattr(packet, overload_name(op), None)
-    if not isinstance(twin, OpOverload) or not is_functional(twin):
+    twin = sibling(op, base_name(op).removesuffix("_"))
+    if twin is None or not is_functional(twin):
         return None
     given, wanted = ([(a.name, str(a.type)) for a in schema_of(o).arguments] for o in (op, twin))
     more = any(argument.alias_info for argument in schema_of(op).arguments[1:])

@@ -51,8 +51,7 @@ class Method:
                 return with_own_symbols(self.model)
             what = "is exported already, so dynamic_shapes has no effect"
             raise SourceError(self.name, what, "give them to torch.export.export")
-        if self.inputs is None:
-            raise SourceError(self.name, "has no example inputs", "give inputs")
+        inputs, kwargs = method.example()
         if any(module.training and isinstance(module, _MODAL) for module in self.model.modules()):
             what = "dropout or batch norm is in training mode"
             warn_or_raise(SourceError(self.name, what, "call .eval() on the module first"), False)
@@ -60,12 +59,12 @@ class Method:
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
             with torch.no_grad(), quirks.during(Stage.EXPORT, method) as checks:
-                program = torch.export.export(self.model, method.inputs, method.kwargs, **shapes)
+                program = torch.export.export(self.model, inputs, kwargs, **shapes)
         except SourceError:
             raise
         # A model that calls sys.exit would end the caller's process.
         except (Exception, SystemExit) as error:
-            problem = problem_of(error, self.model, method.inputs, method.kwargs, **shapes)
+            problem = problem_of(error, self.model, inputs, kwargs, **shapes)
             what = f"torch.export failed: {problem}"
             raise SourceError(self.name, what, cure_of(error)) from error
         for check in checks:

@@ -29,7 +29,6 @@ from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.graph.symbols import fake_mode, settled, unbacked, unbound, unify
 from etdev.upstream.decompositions import Table, executorch_table
-from etdev.upstream.edge import unverified
 from etdev.upstream.fake_tensors import FakeTensorMode
 from etdev.upstream.trees import pytree
 
@@ -117,8 +116,7 @@ class Expander:
         """Convert the pieces of an op to the edge dialect; None if they are that op again."""
         config = self.compile_config
         with unbound(decomposed):
-            # A custom op outside Core ATen stays as it is, so the program is not verified.
-            edge = generate(unverified(config), decomposed, config.preserve_ops)
+            edge = generate(config, decomposed, config.preserve_ops)
         if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
             what = "its pieces have side effects, and no plugin took it whole"
             raise LoweringError(op_name(node), what, "write it with other ops")

@@ -14,7 +14,6 @@ from etdev.upstream.operators import (
     OpOverload,
     base_name,
     is_composite,
-    overload_name,
     overload_of,
     schema_of,
 )
@@ -33,16 +32,23 @@ _COMPOSED = {
 def edge_name(op: Any) -> str:
     """Return an ATen op's name in the edge dialect: `aten.split_copy.Tensor` for `split`."""
     if isinstance(op, OpOverload) and op.namespace == "aten" and _is_view(op):
-        return f"aten.{base_name(op)}_copy.{overload_name(op)}"
+        packet, _, overload = str(op).rpartition(".")
+        return f"{packet}_copy.{overload}"
     return str(op)
+
+
+def sibling(op: OpOverload, name: str) -> OpOverload | None:
+    """Return the same overload of another op of the namespace, if there is one."""
+    packet = getattr(getattr(torch.ops, op.namespace), name, None)
+    found = getattr(packet, str(op).rpartition(".")[2], None)
+    return found if isinstance(found, OpOverload) else None
 
 
 def aten_op(target: Any) -> Any:
     """Return the ATen op that an edge op was before: `aten.split.Tensor` for `split_copy`."""
     op = overload_of(target)
     if op and op.namespace == "aten" and base_name(op).endswith("_copy"):
-        packet = getattr(torch.ops.aten, base_name(op).removesuffix("_copy"), None)
-        before = getattr(packet, overload_name(op), None)
+        before = sibling(op, base_name(op).removesuffix("_copy"))
         if before is not None and _is_view(before):
             return before
     return op or target

@@ -101,6 +101,7 @@ def generate(
     config: EdgeCompileConfig, program: ExportedProgram, ops: Sequence[OpOverload]
 ) -> ExportedProgram:
     """Convert a decomposed ATen program, which may be changed, with some ops kept whole."""
+    # Not verified: custom ops outside Core ATen stay, and methods are verified together.
     # A dozen passes make a graph each, and only the last graph is made a program.
     program.graph.set_codegen(Interpreted())
     return to_edge_program(config, program, ops, only_if_needed, EdgeOpsPass)

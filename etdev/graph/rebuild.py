@@ -56,15 +56,12 @@ def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
 
 
 def with_changed(
-    program: ExportedProgram, found: Sequence[Any], change: Callable[[Node, Any], None]
+    program: ExportedProgram, found: Sequence[Node], change: Callable[[Node], None]
 ) -> ExportedProgram:
     """Change some nodes in a copy of a program, also in the graphs of control flow.
 
-    `found` are nodes, or values with a `node`; without any the program itself is returned. `change`
-    is given a copied node and what was found; calls that it makes come before the node.
+    `change` is given each node of the copy; calls that it makes come before the node.
     """
-    if not found:
-        return program
     copied = with_own_graphs(program)
     modules = dict(copied.graph_module.named_modules())
     copies: dict[Node, Node] = {}
@@ -73,10 +70,9 @@ def with_changed(
         # A branch that nothing calls any more is not copied.
         if isinstance(module, GraphModule) and isinstance(own, GraphModule):
             copies.update(zip(module.graph.nodes, own.graph.nodes, strict=True))
-    for each in found:
-        if node := copies.get(getattr(each, "node", each)):
-            with node.graph.inserting_before(node):
-                change(node, each)
+    for node in (copies[each] for each in found if each in copies):
+        with node.graph.inserting_before(node):
+            change(node)
     for module in modules.values():
         if isinstance(module, GraphModule):
             module.recompile()

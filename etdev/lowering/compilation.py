@@ -60,8 +60,7 @@ class Compilation:
         with closing(dispatcher) if dispatcher else nullcontext():
             decision = decide()
             tell = _Teller(decision.stages, decision.plan)
-            plugins, tolerant = self.composition.plugins, self._tolerant
-            compiler = Compiler(plugins, memory, tell, dispatcher, tolerant)
+            compiler = Compiler(self.composition.plugins, memory, tell, dispatcher, self._tolerant)
             barred: dict[str, Verdicts] = {}
             while True:
                 self.composition.check_here(decision.plan)

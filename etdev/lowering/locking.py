@@ -16,7 +16,6 @@ from etdev.errors import LockError
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.lowered import Lowered
 from etdev.pte.read import compiled
-from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.report.sheet import listed
 from etdev.schema.structuring import CONVERTER, REFUSALS
@@ -84,7 +83,11 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "versions": versions(names),
-        "plugins": [_plugin(plugin) for plugin in plugins],
+        "plugins": [
+            {name: getattr(plugin, name) for name in ("name", "distribution", "version")}
+            | {"options": _options(plugin.implementation)}
+            for plugin in plugins
+        ],
         "devices": {"given": _devices(rules.devices), "registry": _devices(rules.registry_devices)},
         "pins": [str(pin) for pin in rules.pins],
         "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
@@ -105,7 +108,7 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
     program = {}
     for plan in lowered.plan.methods:
         named = zip(plan.delegates, delegates[plan.method], strict=True)
-        payloads = {name: _digest(bytes(one.payload)) for name, one in named}
+        payloads = {name: blake3(bytes(one.payload)).hexdigest() for name, one in named}
         program[plan.method] = [
             {
                 "partition": partition.name,
@@ -117,19 +120,10 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
             }
             for partition in plan.partitions
         ]
-    beside = sorted(path.parent.glob(f"{path.stem}.*.ptd"))
-    digests = {file.name.removeprefix(path.stem): _digest(file.read_bytes()) for file in beside}
-    digests[path.suffix] = _digest(path.read_bytes())
+    files = [path, *path.parent.glob(f"{path.stem}.*.ptd")]
+    contents = {file.name.removeprefix(path.stem): file.read_bytes() for file in files}
+    digests = {suffix: blake3(content).hexdigest() for suffix, content in contents.items()}
     return Lock(setup_of(compilation), program, digests)
-
-
-def _plugin(plugin: Plugin) -> dict[str, Any]:
-    return {
-        "name": plugin.name,
-        "distribution": plugin.distribution,
-        "version": plugin.version,
-        "options": _options(plugin.implementation),
-    }
 
 
 def _options(implementation: Any) -> dict[str, str] | str:
@@ -155,10 +149,6 @@ def _devices(devices: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, st
         for plugin, methods in sorted(devices.items())
         if methods
     }
-
-
-def _digest(data: bytes) -> str:
-    return blake3(data).hexdigest()
 
 
 def _refuse(path: Path, problems: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from etdev.graph import aten_op
-from etdev.quirks import Quirk, Refusal, Stage
+from etdev.quirks import UNREAD_ORDER, Quirk, Refusal, Stage
 from etdev.upstream.operators import OpOverload, edge_ops
 from etdev.upstream.trees import pytree
 
@@ -234,10 +234,7 @@ CHANNELS_LAST_KERNELS = Quirk(
     affects="executorch<1.6",
     find=misread,
     fix=copy_contiguous,
-    in_loop=Refusal(
-        "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
-        "lower with etdev.Lowerer, which computes it with other ops",
-    ),
+    in_loop=UNREAD_ORDER,
 )
 CHANNELS_LAST_BUFFERS = Quirk(
     name="channels-last-buffers",

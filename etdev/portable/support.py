@@ -42,7 +42,7 @@ class Support:
     """
 
     def __init__(self, config: EdgeCompileConfig) -> None:
-        self._others = {*excepted(config), *config.preserve_ops}
+        self._others = excepted(config)
 
     def match(self, program: ExportedProgram, taken: Mapping[str, str]) -> Sequence[Claim]:
         """Return the claim on the nodes whose kernels are right, and one of last resort.

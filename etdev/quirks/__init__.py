@@ -17,9 +17,10 @@ from etdev.quirks import (
     sizes,
     state,
 )
+from etdev.quirks.emission import UNREAD_ORDER
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 
-__all__ = ["QUIRKS", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
+__all__ = ["QUIRKS", "UNREAD_ORDER", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
 # Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
     *export.QUIRKS,

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-)
+from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
@@ -31,18 +26,12 @@ _SHAPE_ONLY = ("full_like", "empty_like", "zeros_like", "ones_like", "rand_like"
 def make_buffers(program: ExportedProgram, found: Sequence[Result]) -> ExportedProgram:
     """Make written parameters buffers, which ExecuTorch can write to."""
     written, signature = {result.spec.target for result in found}, program.graph_signature
-    inputs = [
-        InputSpec(InputKind.BUFFER, spec.arg, spec.target, persistent=True)
-        if spec.kind is InputKind.PARAMETER and spec.target in written
-        else spec
-        for spec in signature.input_specs
-    ]
-    outputs = [
-        OutputSpec(OutputKind.BUFFER_MUTATION, spec.arg, spec.target)
-        if spec.kind is OutputKind.PARAMETER_MUTATION
-        else spec
-        for spec in signature.output_specs
-    ]
+    inputs, outputs = list(signature.input_specs), list(signature.output_specs)
+    for index, spec in enumerate(inputs):
+        if spec.kind is InputKind.PARAMETER and spec.target in written:
+            inputs[index] = replace(spec, kind=InputKind.BUFFER, persistent=True)
+    for result in found:
+        outputs[result.index] = replace(result.spec, kind=OutputKind.BUFFER_MUTATION)
     return rebuilt(program, copy_graph(program.graph), ExportGraphSignature(inputs, outputs))
 
 

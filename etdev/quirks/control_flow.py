@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,40 +36,29 @@ def _held_tensor(node: Node) -> torch.Tensor | None:
     return held if node.op == "get_attr" and isinstance(held, torch.Tensor) else None
 
 
-def branch_constants(program: ExportedProgram) -> list[Node]:
-    """Return the nodes of branches that read a tensor which the branch holds."""
-    branches = graph_modules(program.graph_module)[1:]
-    return [n for b in branches for n in b.graph.nodes if _held_tensor(n) is not None]
-
-
-def write_out(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Compute tensors that branches hold from their numbers.
+def _write_out(node: Node) -> None:
+    """Compute a tensor that a branch holds from its numbers.
 
     Raises:
-        ValueError: A tensor has too many numbers.
+        ValueError: It has too many numbers.
     """
-    mode = fake_mode(program.graph.nodes) or nullcontext()
-
-    def write(node: Node, held: Node) -> None:
-        value = _held_tensor(held)
-        assert value is not None
-        if value.numel() > _MOST_WRITTEN:
-            raise ValueError(f"it has {value.numel()} numbers")
-        full, shape, dtype = aten.full.default, list(value.shape), value.dtype
-        numbers = value.flatten().tolist()
-        with mode:
-            if len(numbers) < 2:
-                made = call(node, full, shape, *(numbers or [0]), dtype=dtype)
-            else:
-                parts = [call(node, full, [1], number, dtype=dtype) for number in numbers]
-                made = call(node, aten.view.default, call(node, aten.cat.default, parts), shape)
-        node.replace_all_uses_with(made)
-        node.graph.erase_node(node)
-        # Another node may read it.
-        if not node.graph.find_nodes(op="get_attr", target=node.target):
-            delattr(node.graph.owning_module, str(node.target))
-
-    return with_changed(program, found, write)
+    value: Any = _held_tensor(node)
+    if value.numel() > _MOST_WRITTEN:
+        raise ValueError(f"it has {value.numel()} numbers")
+    full, shape, dtype = aten.full.default, list(value.shape), value.dtype
+    numbers = value.flatten().tolist()
+    # Another node of the graph has a fake mode, and this one has none.
+    with fake_mode(node.graph.nodes) or nullcontext():
+        if len(numbers) < 2:
+            made = call(node, full, shape, *(numbers or [0]), dtype=dtype)
+        else:
+            parts = [call(node, full, [1], number, dtype=dtype) for number in numbers]
+            made = call(node, aten.view.default, call(node, aten.cat.default, parts), shape)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    # Another node may read it.
+    if not node.graph.find_nodes(op="get_attr", target=node.target):
+        delattr(node.graph.owning_module, str(node.target))
 
 
 def _is_unsupported(node: Node) -> bool:
@@ -171,8 +161,8 @@ BRANCH_CONSTANTS = Quirk(
     "which no later trace takes.",
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
     affects="torch<2.16",
-    find=branch_constants,
-    fix=write_out,
+    find=Nodes(only=lambda node: _held_tensor(node) is not None, branches=True),
+    fix=partial(with_changed, change=_write_out),
     refusal=Refusal(
         "a branch or a loop's body holds a tensor, which ExecuTorch can't trace ({why})",
         "register it as a buffer of the module",

@@ -22,7 +22,7 @@ _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le
 _HALVES = {torch.float16, torch.bfloat16}
 
 
-def _promote(node: Node, _: Node) -> None:
+def _promote(node: Node) -> None:
     """Convert the inputs of an op to the dtype that torch promotes them to."""
     converted, dtype = {}, _promoted(node)
     for source in _unpromoted(node):

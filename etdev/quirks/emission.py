@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, dim_order_from_stride
 from torch.export import ExportedProgram
@@ -104,6 +105,11 @@ def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> E
     return program
 
 
+# Also of the portable plugin, for orders that most kernels don't read.
+UNREAD_ORDER = Refusal(
+    "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
+    "lower with etdev.Lowerer, which computes it with other ops",
+)
 UNKNOWN_ORDERS = Quirk(
     name="unknown-orders",
     stage=Stage.EMIT,
@@ -128,11 +134,7 @@ UNWRITTEN_ORDERS = Quirk(
     affects="executorch<1.6",
     find=Nodes(only=_has_other_order, branches=True),
     fix=tell_written_order,
-    in_loop=Refusal(
-        "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
-        "lower with etdev.Lowerer, which computes it with other ops",
-        find=Nodes(only=_is_written_otherwise, branches=True),
-    ),
+    in_loop=evolve(UNREAD_ORDER, find=Nodes(only=_is_written_otherwise, branches=True)),
 )
 NON_BLOCKING_COPIES = Quirk(
     name="non-blocking-copies",

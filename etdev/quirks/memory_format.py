@@ -69,7 +69,7 @@ def _reads_a_view(node: Node) -> bool:
     return not (same and all(value.is_contiguous() for value in values))
 
 
-def _read_owner(node: Node, _: Node) -> None:
+def _read_owner(node: Node) -> None:
     """Read the places of the tensor that a view is of."""
     view: Any = node.args[0]
     owner, chain = owner_of(view), [view]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
-from attrs import frozen
-from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 
 from etdev.graph.inlining import call
-from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Stage
 from etdev.upstream.operators import OpOverload, schema_of
@@ -23,44 +21,23 @@ aten = torch.ops.aten
 _CONVERT = aten._to_copy.default
 
 
-@frozen(eq=False)
-class Number:
-    """A number that an op takes for a tensor at `index`, with an exact dtype for it."""
-
-    node: Node
-    index: int
-    dtype: torch.dtype
-
-    @property
-    def value(self) -> Any:
-        """The number, or the node that computes it."""
-        return self.node.args[self.index]
+def _rounded(node: Node) -> dict[int, torch.dtype]:
+    """Return the positions of numbers that ExecuTorch would round, with an exact dtype for each."""
+    beside = {v.dtype for v in _values(node) if isinstance(v, torch.Tensor)}
+    exact = ((i, _exact(value, beside) or _divided(node, value)) for i, value in _scalars(node))
+    return {index: dtype for index, dtype in exact if dtype}
 
 
-def rounded_numbers(program: ExportedProgram) -> Iterator[Number]:
-    """Yield the numbers that ExecuTorch would make tensors that don't hold them."""
-    modules = graph_modules(program.graph_module)
-    for node in (node for module in modules for node in module.graph.nodes):
-        beside = {v.dtype for v in _values(node) if isinstance(v, torch.Tensor)}
-        for index, value in _scalars(node):
-            if dtype := _exact(value, beside) or _divided(node, value):
-                yield Number(node, index, dtype)
-
-
-def make_tensors(program: ExportedProgram, found: list[Number]) -> ExportedProgram:
+def _make_tensors(node: Node) -> None:
     """Make numbers tensors of an exact dtype."""
-
-    def make(node: Node, number: Number) -> None:
-        value = node.args[number.index]
+    for index, dtype in _rounded(node).items():
+        value = node.args[index]
         known = isinstance(value, float | int)
         op, args = (aten.full, ((), value)) if known else (aten.scalar_tensor, (value,))
-        tensor = call(node, op.default, *args, dtype=number.dtype)
-        node.update_arg(number.index, tensor)
-
-    return with_changed(program, found, make)
+        node.update_arg(index, call(node, op.default, *args, dtype=dtype))
 
 
-def _compute_wide(node: Node, _: Node) -> None:
+def _compute_wide(node: Node) -> None:
     """Compute in the dtype that a number would have, and convert the result."""
     wide = _wide(node)
     given = {source: call(node, _CONVERT, source, dtype=wide) for source in node.all_input_nodes}
@@ -151,8 +128,8 @@ ROUNDED_SCALARS = Quirk(
     "tensors in float64 or int64.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
     affects="executorch<1.6",
-    find=rounded_numbers,
-    fix=make_tensors,
+    find=Nodes(only=lambda node: bool(_rounded(node)), branches=True),
+    fix=partial(with_changed, change=_make_tensors),
 )
 WIDENED_SCALARS = Quirk(
     name="widened-scalars",
@@ -162,6 +139,6 @@ WIDENED_SCALARS = Quirk(
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
     affects="executorch<1.6",
     find=Nodes(only=_is_widened, branches=True),
-    fix=lambda program, found: with_changed(program, found, _compute_wide),
+    fix=partial(with_changed, change=_compute_wide),
 )
 QUIRKS = (ROUNDED_SCALARS, WIDENED_SCALARS)

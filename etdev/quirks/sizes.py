@@ -42,7 +42,7 @@ def look_up(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     return with_changed(own, [n for n in own.graph.nodes if n.name in names], _look_up)
 
 
-def _look_up(node: Node, _: Node) -> None:
+def _look_up(node: Node) -> None:
     source, dim, position = node.args
     value = source.meta["val"]  # type: ignore[union-attr]
     size = value.shape[dim]

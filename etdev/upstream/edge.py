@@ -32,7 +32,7 @@ def to_edge_program(
     wrap: Callable[[Pass], Pass],
     last: Callable[[], Pass],
 ) -> ExportedProgram:
-    """Convert a decomposed program to the edge dialect as ExecuTorch does, with some ops kept.
+    """Convert a decomposed program as ExecuTorch does, with some ops kept, without verifying it.
 
     `wrap` is given each of ExecuTorch's passes over ATen ops, and returns the pass that runs in
     its place. `last` makes the pass that stands for both of its passes to edge ops.
@@ -47,7 +47,7 @@ def to_edge_program(
     both: Any = {"OpReplacePass": last, "MemoryFormatOpsPass": lambda: unchanged}
     parts = {} if config._skip_dim_order else both
     with turn(), patch.multiple(_program, _get_aten_to_edge_passes=wrapped, **parts):
-        return _program._generate_edge_program(config, program, preserve_ops=ops)  # type: ignore[no-any-return]
+        return _program._generate_edge_program(unverified(config), program, preserve_ops=ops)  # type: ignore[no-any-return]
 
 
 def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
@@ -73,9 +73,9 @@ def unverified(config: EdgeCompileConfig) -> EdgeCompileConfig:
     return replace(config, _check_ir_validity=False)
 
 
-def excepted(config: EdgeCompileConfig) -> list[OpOverload]:
-    """Return the ops outside Core ATen that settings allow."""
-    return list(config._core_aten_ops_exception_list)
+def excepted(config: EdgeCompileConfig) -> set[OpOverload]:
+    """Return the ops that the runtime has kernels for by the settings."""
+    return {*config._core_aten_ops_exception_list, *config.preserve_ops}
 
 
 def set_etrecord(manager: EdgeProgramManager, record: Any) -> None:

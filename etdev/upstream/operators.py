@@ -42,11 +42,6 @@ def base_name(target: Any) -> str:
     return str(op.overloadpacket.__name__) if op else ""
 
 
-def overload_name(op: OpOverload) -> str:
-    """Return the name of an overload alone, such as `Tensor`."""
-    return str(op).rpartition(".")[2]
-
-
 def schema_of(op: OpOverload) -> torch.FunctionSchema:
     """Return the signature of an op: its arguments, its returns, and what aliases what."""
     return op._schema
