@@ -14,7 +14,6 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +25,6 @@ from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
 
 _turn = threading.RLock()
-_settled: ContextVar[bool] = ContextVar("etdev.settled", default=False)
 # How many collections of the middle generation, each of 7,000 new objects, one full one waits for.
 _NO_FULL_COLLECTION = 1_000_000
 
@@ -53,16 +51,15 @@ def settled_heap() -> Iterator[None]:
     Building hundreds of small graphs sets off collections that walk all of torch each time, and the
     graphs made so far, which are still needed.
     """
-    if _settled.get():
+    frozen, thresholds = _is_frozen(), gc.get_threshold()
+    if thresholds[2] == _NO_FULL_COLLECTION:
         yield
         return
-    token, frozen, thresholds = _settled.set(True), _is_frozen(), gc.get_threshold()
     gc.set_threshold(*thresholds[:2], _NO_FULL_COLLECTION)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        _settled.reset(token)
         if not frozen:
             # Freezing begins to count anew, so that no full collection is due at once.
             gc.freeze()
