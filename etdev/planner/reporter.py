@@ -27,7 +27,7 @@ Owner = tuple[str, str | None]
 
 @define
 class Reporter:
-    """The verdict of each plugin on each node, of which the last one counts, and its owner.
+    """The last verdict of each plugin on each node, and the owner of each node.
 
     Args:
         caveats: Texts of claims' caveats, by plugin and node.

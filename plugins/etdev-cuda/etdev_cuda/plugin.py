@@ -41,7 +41,7 @@ class CudaPlugin:
         target_smem_bytes: Shared memory per block of the GPU to compile for, in bytes.
         arch_list: Compute capabilities to compile for, as `TORCH_CUDA_ARCH_LIST`: `8.7`.
         external_weights: Store weights in a `.ptd` beside the `.pte`, else in it. By default they
-            are inside before ExecuTorch 1.5, for which there is no runtime that takes a `.ptd`.
+            are inside before ExecuTorch 1.5, since no runtime before it takes a `.ptd`.
     """
 
     # The version of the hooks that it was written for.

@@ -77,7 +77,7 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     type=click.Choice(["4", "8", "none"]),
     default="none",
     show_default=True,
-    help="Store the embeddings of tokens in so many bits; rows are dequantised when they are read.",
+    help="Store the embeddings of tokens in 4 or 8 bits; rows are dequantised when they are read.",
 )
 @click.option(
     "--single-method",

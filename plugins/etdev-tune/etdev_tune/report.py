@@ -201,7 +201,7 @@ class Report:
         """Return a candidate that ran by its number, which is its place in the table.
 
         Raises:
-            TuneError: There is none, or it has no program.
+            TuneError: The table has no such number, or the candidate has no program.
         """
         ran = [trial for trial in self.trials if trial.state in (RAN, WRONG)]
         if not 0 <= number < len(ran):
