@@ -13,6 +13,7 @@ from torch.export import Dim
 
 from etdev.edge.conversion import Settings
 from etdev.errors import SourceError
+from etdev_llm import attention
 from etdev_llm.caches import Buffers, filled, naming
 from etdev_llm.sources import RECIPE, Recipe
 
@@ -35,7 +36,7 @@ class Step(nn.Module):
     def __init__(self, model: Any, length: int) -> None:
         super().__init__()
         self.length = length
-        self.model = _with_plain_experts(model)
+        self.model = _with_plain_ops(model)
         self.cache = Buffers(filled(self.model), length)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters
@@ -167,11 +168,13 @@ def _metadata(model: Any, length: int) -> dict[str, Any]:
     }
 
 
-def _with_plain_experts(model: Any) -> Any:
-    """Return the model, or a copy with the same weights whose experts are ordinary products."""
-    if getattr(model.config.get_text_config(), "_experts_implementation", None) is None:
-        return model
+def _with_plain_ops(model: Any) -> Any:
+    """Return a copy with the same weights, whose attention and experts are ordinary products."""
     weights = [*model.parameters(), *model.buffers()]
     same = copy.deepcopy(model, {id(weight): weight for weight in weights})
-    same.set_experts_implementation(_EXPERTS)
+    config = same.config.get_text_config()
+    if getattr(config, "_attn_implementation", None) == "sdpa":
+        same.set_attn_implementation(attention.NAME)
+    if getattr(config, "_experts_implementation", None) is not None:
+        same.set_experts_implementation(_EXPERTS)
     return same

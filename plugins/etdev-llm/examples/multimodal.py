@@ -100,12 +100,6 @@ def see(model: Any, pixels: torch.Tensor) -> torch.Tensor:
     return seen
 
 
-def embed(model: Any, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the embeddings of tokens."""
-    embeddings: torch.Tensor = model.get_input_embeddings()(tokens)
-    return embeddings
-
-
 def answer(
     model: Any, cache: Buffers, embeddings: torch.Tensor, start: torch.Tensor
 ) -> torch.Tensor:
@@ -139,15 +133,16 @@ def llava() -> dict[str, Any]:
     """Return the methods `see`, `embed`, `prefill` and `decode` of a small Llava."""
     model = llava_model()
     pixels, tokens = torch.randn(1, 3, 16, 16), torch.tensor([[1, 7, 3]])
+    embed = model.get_input_embeddings()
     with torch.no_grad():
-        embeddings = embed(model, tokens)
+        embeddings = embed(tokens)
         filled = model.model.language_model(inputs_embeds=embeddings, use_cache=True)
     step = Calls(model, answer, Buffers(filled.past_key_values.layers, LENGTH))
     start = torch.zeros(1, dtype=torch.long)
     length = Dim("length", min=1, max=LENGTH)
     return {
         "see": (Calls(model, see), (pixels,)),
-        "embed": (Calls(model, embed), (tokens,), (({1: length},),)),
+        "embed": (embed, (tokens,), ({1: length},)),
         "prefill": (step, (embeddings, start), (({1: length}, None),)),
         "decode": (step, (embeddings[:, :1], start + 3)),
     }
