@@ -20,7 +20,7 @@ from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
 from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or_raise
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
@@ -130,10 +130,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         # delegated. The plan takes care of those.
         if ep.dialect == "EDGE":
             return [], None
-        wishes = Wishes(ep, self.method, self._composition.delegating)
+        # Formulas of plugins, for ops that they want decomposed, were applied before.
+        wishes = Wishes(ep, self.method, self._composition.plugins)
+        present = {node.target for node in calls_in(ep.graph_module)}
+        ops = [op for op in wishes.whole if op in present]
         self._ranges = dict(ep.range_constraints)
-        self._kept |= {edge_name(op) for op in wishes.ops}
-        return wishes.ops, wishes.mark if wishes.ops else None
+        self._kept |= {edge_name(op) for op in ops}
+        return ops, wishes.mark if ops else None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""

@@ -110,7 +110,7 @@ class Conversion:
             raise SourceError("settings", what, "give the constant another name")
         edge = {name: self._convert(name, program) for name, program in programs.items()}
         if upstream.verifies(config):
-            Opset(config, self._inside).refuse_others(edge)
+            self.refuse_others(edge)
         if settings.transform_passes is not None:
             manager = EdgeProgramManager(edge, None, upstream.unverified(config))
             with unbound(*edge.values()):
@@ -125,6 +125,10 @@ class Conversion:
             if self.simplify and source.dialect != "EDGE":
                 edge[name] = apply(Stage.SIMPLIFIED, simplified(edge[name]), name)
         return edge
+
+    def refuse_others(self, edge: Mapping[str, ExportedProgram]) -> None:
+        """Refuse converted programs with ops that ExecuTorch doesn't take."""
+        Opset(self.settings.compile_config, self._inside).refuse_others(edge)
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """Convert one program, and decompose the ops that no plugin wants whole at their place."""

@@ -64,6 +64,7 @@ def _decided(
     conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
     with guarded("edge conversion"):
         edge = conversion.to_edge({method: program})[method]
+        conversion.refuse_others({method: edge})
     plan, decided = composition.planner(expander, barred).plan(edge, method, take_marks(edge))
     check_claimed("edge conversion", [plan], NO_PLUGIN)
     return plan, decided

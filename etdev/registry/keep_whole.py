@@ -43,6 +43,7 @@ class Wishes:
             (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
             self.decomposed.update(dict.fromkeys(wish.decomposes))
         # Those of all wishes, each once.
+        self.whole = list({**shown, **self.inside})
         self.ops = list({**shown, **self.inside, **self.decomposed})
 
     def mark(self, node: Node) -> bool:

@@ -41,12 +41,13 @@ _REFUSED = (
     "aliases.input_written_with_another",
 )
 EXPECTED = {(model, order): "refused" for model in _REFUSED for order in OURS}
-# ExecuTorch itself refuses shifts, before it asks a partitioner.
-EXPECTED["values.bits_of_integers", "partitioner"] = "raw"
 # XNNPACK takes the smallest numbers for 0, whatever its op.
 for _model in ("values.rounded_behind_a_sum", "values.smallest_numbers"):
     for _order in ("cpu", "cpu, openvino", "partitioner"):
         EXPECTED[_model, _order] = "wrong"
+# NaN in places that PyTorch samples as the border, where OpenVINO's plugin ignores NaN by default.
+for _order in ("openvino, cpu", "cpu, openvino"):
+    EXPECTED["heads.samples_beside_an_image", _order] = "wrong"
 # Images of one channel, whose two memory formats have the same strides: ExecuTorch's own path can't
 # lower the first one, and fails on the second one at run time.
 for _model in ("places.layer_of_one_channel", "places.shuffled_to_one_channel"):

@@ -6,9 +6,6 @@ It shares no code with etdev's own verification, so that neither hides a mistake
 from __future__ import annotations
 
 import copy
-import pickle
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
@@ -26,6 +23,7 @@ from torch.utils import _pytree as pytree
 import etdev
 from etdev import Lowerer
 from etdev.errors import EtdevError
+from survey.processes import DiedError, Process
 
 Calls = Sequence[tuple[Any, ...]]
 # Relative to the largest value of an output; the coarsest dtype of a model counts.
@@ -33,6 +31,7 @@ TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 3e-2, torch.float64: 1e-7}
 FLOAT32 = 1e-4
 # Values that float32 arithmetic leaves where values of about 1 cancel.
 LEAST = 1e-6
+_NO_KERNEL = "error: 0x:14"
 
 
 @frozen
@@ -40,8 +39,10 @@ class Verdict:
     """A model's fate in an order of plugins.
 
     Args:
-        kind: `right`, `wrong`, `refused` by an EtdevError, `raw` for another error, `failed` or
-            `crashed` when run, or `nothing` if no call gave a value to compare.
+        kind: `right`, `wrong`, `refused` by an EtdevError, `raw` for another error, `failed`,
+            `crashed` or `hung` when run, `no kernel` in the runtime here, or `nothing` if no call
+            gave a value to compare. A model may be no subject: `not exported`, `random`, or with
+            `no reference` in eager PyTorch.
         text: The error, or the difference.
         error: The largest error of any output, relative to its largest value.
     """
@@ -68,38 +69,6 @@ class Subject:
     dynamic_shapes: Any = None
     tolerance: float | None = None
     step: float = 0.0
-
-
-@define(eq=False)
-class Process:
-    """A process that runs programs, and may crash."""
-
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-
-    def run(self, path: Path, calls: Calls) -> Any:
-        """Return the outputs and inputs of each call, or the text of what went wrong."""
-        if self._process is None:
-            command = [sys.executable, Path(__file__).with_name("runtime.py")]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        try:
-            pickle.dump((str(path), calls), self._process.stdin)
-            self._process.stdin.flush()
-            return pickle.load(self._process.stdout)
-        except (EOFError, OSError):
-            return f"crashed with code {self.close()}"
-
-    def close(self) -> int:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is None:
-            return 0
-        process.kill() if process.poll() is None else None
-        return process.wait()
 
 
 def lowered(plugins: Sequence[Any]) -> Callable[[Subject], bytes]:
@@ -142,7 +111,7 @@ ORDERS = {
 class Judge:
     """Judges models; its process is kept from one to the next."""
 
-    process: Process = field(factory=Process, init=False)
+    process: Process = field(factory=lambda: Process("runtime.py"), init=False)
 
     def verdict(self, subject: Subject, order: str) -> Verdict:
         """Lower a model, call it, and compare all calls with eager PyTorch."""
@@ -158,9 +127,13 @@ class Judge:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "program.pte"
             path.write_bytes(program)
-            ran = self.process.run(path, [_flat(inputs) for inputs in subject.calls])
+            try:
+                ran = self.process.ask((str(path), [_flat(inputs) for inputs in subject.calls]))
+            except DiedError as error:
+                return Verdict(str(error).split()[0], str(error))
         if isinstance(ran, str):
-            return Verdict("crashed" if ran.startswith("crashed") else "failed", ran)
+            # OperatorMissing, of which `Lowerer` warns: the caller's runtime may have the kernel.
+            return Verdict("no kernel" if _NO_KERNEL in ran else "failed", ran)
         return compared(ran, expected, subject)
 
 
@@ -173,6 +146,15 @@ def eager(subject: Subject) -> list[tuple[list[Any], list[Any]]]:
             own = copy.deepcopy(inputs)
             made.append((copy.deepcopy(_flat(model(*own))), _flat(own)))
     return made
+
+
+def is_random(subject: Subject) -> bool:
+    """Return True if eager PyTorch gives other values with another seed."""
+    results = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        results.append(eager(subject))
+    return compared(*results, subject).kind == "wrong"
 
 
 def compared(ran: Any, expected: Any, subject: Subject) -> Verdict:

@@ -14,16 +14,18 @@ ROOT = Path(__file__).parents[2]
 BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
-    "(root)": (1_342, 1_300),
+    # Issue 32 (survey): a partitioner keeps shifts, selections and complex numbers: here, in edge,
+    # lowering, quirks, registry and upstream.
+    "(root)": (1_345, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     "cli": (2_207, 1_900),
     "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
-    "edge": (1_453, 1_400),
+    "edge": (1_457, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
-    "lowering": (988, 900),
+    "lowering": (989, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_400, 1_400),
     "portable": (3_200, 3_200),
@@ -31,8 +33,8 @@ BUDGETS = {
     "pte": (1_500, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result.
-    "quirks": (2_364, 2_300),
-    "registry": (1_948, 1_900),
+    "quirks": (2_386, 2_300),
+    "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size.
     "runtime": (2_513, 1_900),
@@ -40,7 +42,7 @@ BUDGETS = {
     "schema": (2_501, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
-    "upstream": (401, 400),
+    "upstream": (404, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
 HOST = (25_159, 24_000)
