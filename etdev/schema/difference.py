@@ -163,8 +163,7 @@ def _partitions(plan: MethodPlan | None) -> Counter[str]:
         ops = [entry.op for entry in plan.ledger if entry.partition == part.name] or ["-"]
         specs = "".join(f", {spec}" for spec in part.compile_specs)
         inside = sum(constant.size_bytes for constant in part.constants if constant.inside)
-        nodes = counted(len(ops), "node")
-        text = f"{part.plugin}: {part.backend_id} on {part.device}, {nodes}"
+        text = f"{part.plugin}: {part.backend_id} on {part.device}, {counted(len(ops), 'node')}"
         texts.append(f"{text} from {ops[0]} to {ops[-1]}, {inside} bytes of weights{specs}")
     return Counter(texts)
 
@@ -172,9 +171,12 @@ def _partitions(plan: MethodPlan | None) -> Counter[str]:
 def _figures(plan: Plan) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for method in plan.methods:
+        codes = Counter(v.code for entry in method.ledger for v in entry.verdicts)
         inside = [c.size_bytes for p in method.partitions for c in p.constants if c.inside]
         for what, number in (
             *((f"nodes of {owner}", n) for owner, n in sorted(method.ledger.owned().items())),
+            *((f"nodes in {c}", n) for c, n in sorted(codes.items()) if c.startswith("scheme ")),
+            ("quantisers in no delegate", sum("quantize_" in name for name in method.fallback)),
             ("delegates", len(method.partitions)),
             ("copies between devices", len(method.copies)),
             ("bytes copied at every run", sum(c.tensor.size_bytes or 0 for c in method.copies)),

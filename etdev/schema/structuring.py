@@ -19,6 +19,7 @@ Hook = Callable[[Any, Any], Any]
 
 _SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _LISTS = (list, tuple, set, frozenset)
+_CHOICES: tuple[Any, ...] = (Literal,)
 
 
 def strict_converter(*, forbid_extra_keys: bool = True) -> JsonConverter:
@@ -28,7 +29,7 @@ def strict_converter(*, forbid_extra_keys: bool = True) -> JsonConverter:
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(Device, lambda value, _: Device.parse(value))
     converter.register_unstructure_hook(Device, str)
-    converter.register_structure_hook_func(_is_choice, _one_of)
+    converter.register_structure_hook_func(lambda kind: get_origin(kind) in _CHOICES, _one_of)
     converter.register_structure_hook_factory(_is_list, _list_hook)
     converter.register_structure_hook_factory(
         is_mapping, lambda kind, own: _of_table(mapping_structure_factory(kind, own))
@@ -48,10 +49,6 @@ def _exactly(value: Any, kind: type) -> Any:
     if type(value) is kind or (kind is float and type(value) is int):
         return value
     raise _refused(value, f"it must be {_SCALARS[kind]}")
-
-
-def _is_choice(kind: Any) -> bool:
-    return get_origin(kind) is Literal
 
 
 def _one_of(value: Any, kind: Any) -> Any:

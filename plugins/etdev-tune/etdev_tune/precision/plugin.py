@@ -55,9 +55,11 @@ class Precision:
             return None
         from etdev.graph.nodes import module_paths
 
+        # A code for each scheme, by which `etdev explain` groups and `etdev diff` counts nodes.
         schemes, refusals = self.recipe.layers, []
         for node in program.graph.nodes:
             layer = next((path for path in module_paths(node) if path in schemes), None)
             if node.op == "call_function" and layer:
-                refusals.append(Refusal(node.name, "scheme", f"{layer} is in {schemes[layer]}"))
+                own = schemes[layer]
+                refusals.append(Refusal(node.name, f"scheme {own}", f"{layer} is in {own}"))
         return Claim(None, (), refusals)
