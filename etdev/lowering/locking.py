@@ -76,7 +76,7 @@ class Lock:
 
 def setup_of(compilation: Compilation) -> dict[str, Any]:
     """Return the setup that, with the model, determines a .pte."""
-    composition = compilation.composition
+    composition, plain = compilation.composition, CONVERTER.unstructure
     rules = composition.rules
     plugins = composition.delegating
     names = [plugin.distribution for plugin in plugins if plugin.version]
@@ -88,10 +88,10 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
             | {"options": _options(plugin.implementation)}
             for plugin in plugins
         ],
-        "devices": {"given": _devices(rules.devices), "registry": _devices(rules.registry_devices)},
+        "devices": plain({"given": rules.devices, "registry": rules.registry_devices}),
         "pins": [str(pin) for pin in rules.pins],
-        "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
-        "budget": asdict(rules.budget) if rules.budget else None,
+        "limits": plain(rules.limits),
+        "budget": plain(rules.budget),
         "strict": rules.strict,
         # With a fallback, another plugin takes a partition that can't be compiled on one machine.
         "on_failure": compilation.on_failure,
@@ -141,14 +141,6 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     plain = value is None or isinstance(value, (bool, int, float, str, Device))
     return str(value) if plain else type(value).__qualname__
-
-
-def _devices(devices: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    return {
-        plugin: {method: str(device) for method, device in sorted(methods.items())}
-        for plugin, methods in sorted(devices.items())
-        if methods
-    }
 
 
 def _refuse(path: Path, problems: Mapping[str, str]) -> None:

@@ -100,6 +100,15 @@ def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
     assert message.endswith("; restore that, or lock it again without --locked")
 
 
+def test_limits_devices_and_a_budget_are_read_back_as_they_are(desk):
+    (desk / "registry.toml").write_text(
+        'unlisted = "ignore"\n[budget]\nmax_fallback_nodes = 3\n'
+        '[plugins.cpu]\nmethods = ["forward"]\ndevice = "cpu"\n'
+    )
+    succeeds("lower", MLP, "-o", "mlp.pte", "--lock", "etdev.lock")
+    again()
+
+
 def test_another_option_of_the_command_is_refused(desk):
     assert "on_failure is fallback, locked error" in refused("--on-failure", "fallback")
 
