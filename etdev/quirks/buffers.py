@@ -54,14 +54,10 @@ def initial_values(program: ExportedProgram, zero: Container[str] = ()) -> Itera
     values: Mapping[str, Any] = {**program.constants, **program.state_dict}
     for node, target in _written_buffers(program):
         starts_zero = target in zero or is_zero(values[target])
-        if _INITIAL in node.meta or (_is_read(node) and not starts_zero):
+        ops = [op_name(user).removeprefix("aten.") for user in node.users]
+        is_read = not all(op.startswith(_SHAPE_ONLY) for op in ops)
+        if _INITIAL in node.meta or (is_read and not starts_zero):
             yield node
-
-
-def _is_read(node: Node) -> bool:
-    return any(
-        not op_name(user).removeprefix("aten.").startswith(_SHAPE_ONLY) for user in node.users
-    )
 
 
 def is_zero(value: torch.Tensor) -> bool:

@@ -39,7 +39,11 @@ def strided_inputs(program: ExportedProgram) -> list[Node]:
     written = constants.difference(unwritten_constants(program))
     inputs = program.graph.find_nodes(op="placeholder")
     strided = [node for node in inputs if not has_plain_order(node.meta.get("val"))]
-    volumes = [node for node in program.graph.nodes if _orders_volume(node)]
+    volumes = [
+        node
+        for node in program.graph.nodes
+        if torch.channels_last_3d in (*node.args, *node.kwargs.values())
+    ]
     return [node for node in strided if node.name not in written] + volumes
 
 
@@ -53,11 +57,6 @@ def make_contiguous(program: ExportedProgram, found: Sequence[Node]) -> Exported
         raise ValueError("as_strided reads memory directly")
     names = {node.name for node in found if node.op == "placeholder"}
     return traced_contiguous(program, names)
-
-
-def _orders_volume(node: Node) -> bool:
-    arguments: tuple[Any, ...] = (*node.args, *node.kwargs.values())
-    return node.op == "call_function" and torch.channels_last_3d in arguments
 
 
 def _reads_a_view(node: Node) -> bool:

@@ -28,7 +28,7 @@ _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropo
 def aliased_buffers(program: ExportedProgram) -> Iterator[Pair]:
     """Yield the inputs that are the same tensor as one before them, and are written."""
     first: dict[Place, InputSpec] = {}
-    for spec, place in _weights_in_written(program):
+    for spec, place, _ in _weights_in_written(program):
         kept = first.setdefault(place, spec)
         if kept is not spec:
             yield kept, spec
@@ -36,22 +36,19 @@ def aliased_buffers(program: ExportedProgram) -> Iterator[Pair]:
 
 def overlapping_buffers(program: ExportedProgram) -> Iterator[Pair]:
     """Yield the weights that share some of their memory, and that the method writes."""
-    written = _written(program)
-    for (one, place), (two, other) in itertools.combinations(_weights_in_written(program), 2):
-        if place.overlaps(other) and not written.isdisjoint((one.arg.name, two.arg.name)):
+    pairs = itertools.combinations(_weights_in_written(program), 2)
+    for (one, place, is_written), (two, other, other_is_written) in pairs:
+        if place.overlaps(other) and (is_written or other_is_written):
             yield one, two
 
 
-def _written(program: ExportedProgram) -> set[str]:
-    return {node.name for node in places_written(program.graph)}
-
-
-def _weights_in_written(program: ExportedProgram) -> list[tuple[InputSpec, Place]]:
-    """Return the weights in storages that are written."""
-    weights = [(spec, Place.of(value)) for spec, value in weights_of(program)]
-    written = _written(program)
-    storages = {place.storage for spec, place in weights if spec.arg.name in written}
-    return [(spec, place) for spec, place in weights if place.storage in storages]
+def _weights_in_written(program: ExportedProgram) -> list[tuple[InputSpec, Place, bool]]:
+    """Return the weights in storages that are written, and whether they themselves are."""
+    names = {node.name for node in places_written(program.graph)}
+    places = ((spec, Place.of(value)) for spec, value in weights_of(program))
+    weights = [(spec, place, spec.arg.name in names) for spec, place in places]
+    storages = {place.storage for _, place, is_written in weights if is_written}
+    return [weight for weight in weights if weight[1].storage in storages]
 
 
 def merge_inputs(program: ExportedProgram, found: Sequence[Pair]) -> ExportedProgram:

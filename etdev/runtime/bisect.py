@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
+from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
@@ -38,7 +38,6 @@ from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.schema.tensors import STARTED
-from etdev.upstream.edge import unverified
 from etdev.upstream.emission import NamedDataStore
 
 
@@ -96,7 +95,8 @@ class Bisection:
         if partition.plugin != PORTABLE:
             program = Join(program, [partition], [self._delegate(partition, program)]).build()
         emitted = self._emit(_with_sizes(program))
-        (method,) = methods_in(emitted)
+        # Methods that return constants come with it.
+        method = next(method for method in methods_in(emitted) if method.name == FORWARD)
         series = []
         for values in self.values:
             inputs = [values[tensor.name] for tensor in partition.inputs]
@@ -144,9 +144,7 @@ class Bisection:
         """Emit a program as it is, apart from the quirks of emission."""
         quirks = self.decision.quirks
         program = quirks.apply(Stage.PLANNED, program, FORWARD)
-        # It may call delegates, which the edge verifier rejects.
-        unchecked = unverified(self.decision.settings.compile_config)
-        manager = EdgeProgramManager({FORWARD: program}, None, unchecked)
+        manager = self.decision.rebuilt({FORWARD: program})
         config = ExecutorchBackendConfig()
         config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
         return bytes(manager.to_executorch(config).buffer)

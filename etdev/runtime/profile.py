@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 from attrs import evolve
@@ -80,8 +81,7 @@ def _events(dump: bytes) -> list[Any]:
 
 def _median_ms(event: Any) -> float:
     # The first run warms up.
-    times = sorted(event.perf_data.raw[1:] or event.perf_data.raw)
-    return float(times[len(times) // 2])
+    return float(median_high(event.perf_data.raw[1:] or event.perf_data.raw))
 
 
 def _costs(timed: Sequence[_Timed], plan: MethodPlan | None) -> Iterator[Cost]:
