@@ -39,35 +39,27 @@ def completed(
     is given is not changed. With `on_failure` the partitions are compiled, too, and the plugins of
     failed ones are barred from their nodes.
     """
-    own = with_own_symbols(program)
+    own, apply, config = with_own_symbols(program), composition.quirks.apply, without_dim_order()
+    expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
+    conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
+    compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
     with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
         warnings.simplefilter("ignore", EtdevWarning)
-        plan, decided = _decided(own, method, composition, barred)
-        compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
-        while on_failure:
-            compiler.compile({method: composition.split(decided, plan)})
+        with guarded("edge conversion"):
+            edge = conversion.to_edge({method: own})[method]
+            conversion.refuse_others({method: edge})
+        whole = take_marks(edge)
+        while True:
+            plan, decided = composition.planner(expander, barred).plan(edge, method, whole)
+            check_claimed("edge conversion", [plan], NO_PLUGIN)
+            if on_failure:
+                compiler.compile({method: composition.split(decided, plan)})
             if not bar(compiler.failures, barred):
                 break
-            plan, decided = _decided(own, method, composition, barred)
     values = [node.meta.get("val") for node in decided.graph.nodes]
-    written: ExportedProgram = composition.quirks.apply(Stage.LOOP, _as_aten(decided), method)
+    written: ExportedProgram = apply(Stage.LOOP, _as_aten(decided), method)
     return plan, _with_new_bindings(written) if unbacked(values) else written
-
-
-def _decided(
-    program: ExportedProgram, method: str, composition: Composition, barred: dict[str, Verdicts]
-) -> tuple[MethodPlan, ExportedProgram]:
-    """Convert a program, and decompose what plugins want whole and don't claim."""
-    config, apply = without_dim_order(), composition.quirks.apply
-    expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
-    conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
-    with guarded("edge conversion"):
-        edge = conversion.to_edge({method: program})[method]
-        conversion.refuse_others({method: edge})
-    plan, decided = composition.planner(expander, barred).plan(edge, method, take_marks(edge))
-    check_claimed("edge conversion", [plan], NO_PLUGIN)
-    return plan, decided
 
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:
