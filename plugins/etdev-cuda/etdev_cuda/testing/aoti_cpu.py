@@ -64,6 +64,10 @@ def compiling() -> Iterator[None]:
         chosen = options(specs)
         chosen |= {f"max_autotune_{kind}_backends": "ATEN" for kind in ("gemm", "conv")}
         chosen |= {"max_autotune": False, "aot_inductor.link_libtorch": True}
+        # A GPU's code has no vectors of a CPU, and to find out which ones this CPU has, to compile
+        # headers beforehand and to optimise what calls the kernels takes longer than the rest.
+        chosen |= {"cpp.vec_isa_ok": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
+        chosen |= {"aot_inductor.precompile_headers": False, "cpp_cache_precompile_headers": False}
         gpu_only = ("aot_inductor.emit_multi_arch_kernel", "aot_inductor.embed_kernel_binary")
         return {key: value for key, value in chosen.items() if key not in gpu_only}
 
