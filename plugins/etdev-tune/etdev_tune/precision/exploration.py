@@ -18,7 +18,7 @@ from etdev_tune.exchange import Failure
 from etdev_tune.moves import choices_of
 from etdev_tune.precision.application import unlifted
 from etdev_tune.precision.data import Data
-from etdev_tune.precision.layers import Layer, layers_of, placed
+from etdev_tune.precision.layers import Layer, clean, layers_of, placed
 from etdev_tune.precision.mixtures import Mixtures, Saving
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.precision.schemes import Scheme
@@ -28,7 +28,7 @@ from etdev_tune.report import Estimate, Sensitivity
 from etdev_tune.search import Attempt, Search
 
 # Share of the budget for sensitivities.
-_SENSITIVITIES = 0.25
+_SENSITIVITIES = 0.15
 # The most mixtures by the objective, and by each other weight of size and latency.
 _MIXTURES, _OTHERS = 14, 4
 # The weights of the size if the latency is the objective; they add up to 1 with those of the
@@ -91,10 +91,10 @@ class Exploration(Search):
 
     @cached_property
     def layers(self) -> dict[str, Layer]:
-        """The layers of all methods, with the work of all of them."""
+        """The layers of all methods whose results are used, with the work of all of them."""
         layers: dict[str, Layer] = {}
         for method in self.builder.exported.values():
-            for name, layer in layers_of(unlifted(method.model)).items():  # type: ignore[arg-type]
+            for name, layer in layers_of(clean(unlifted(method.model))).items():  # type: ignore[arg-type]
                 known = layers.get(name)
                 layers[name] = evolve(layer, work=layer.work + (known.work if known else 0))
         return layers
@@ -181,7 +181,7 @@ class Exploration(Search):
         except Exception as error:
             self._refuse(scheme.name, first_line(error))
             return
-        self.found += worst.values()
+        self.found += (one for one in worst.values() if one.layer in self.layers)
         self._scales[scheme.name] = scales
         if not worst:
             problems = dict.fromkeys(scheme.problem(layer) for layer in self.layers.values())

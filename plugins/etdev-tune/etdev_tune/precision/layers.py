@@ -184,11 +184,12 @@ def float_module(module: GraphModule, layer: Layer, node: Node) -> nn.Module:
     return Operation(node, tensors).eval()
 
 
-def clean(module: GraphModule) -> None:
-    """Remove what no call reads any more."""
+def clean(module: GraphModule) -> GraphModule:
+    """Remove what no call reads, and return the module."""
     module.graph.eliminate_dead_code()
     module.delete_all_unused_submodules()
     module.recompile()
+    return module
 
 
 def _value(module: GraphModule, path: str) -> torch.Tensor:

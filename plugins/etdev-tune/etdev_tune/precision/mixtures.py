@@ -157,9 +157,9 @@ class Mixtures:
         return -self.weight * size - (1 - self.weight) * latency
 
     def _saved(self, name: str, scheme: str) -> tuple[float, float]:
-        """Return what a layer saves: its share in the work, and in the weights, of its scheme's."""
+        """Return what a layer saves: its share of the work, or of weights that it converts."""
         saving = self.savings[scheme]
         own = [self.layers[other] for other in saving.layers]
         work = self.layers[name].work / (sum(layer.work for layer in own) or 1)
         elements = self.layers[name].elements / sum(layer.elements for layer in own)
-        return saving.latency * work, saving.size * elements
+        return saving.latency * (work if saving.latency > 0 else elements), saving.size * elements

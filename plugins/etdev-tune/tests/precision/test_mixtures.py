@@ -61,6 +61,16 @@ def test_changes_are_cheaper_and_the_cheapest_within_the_limit_is_tried(mixtures
     assert mixtures.change(start, 0.004) is None
 
 
+def test_a_slower_scheme_costs_the_more_the_larger_a_weight_is():
+    """An embedding multiplies nothing, but its table may be dequantised in every call."""
+    layers = {"table": Layer("table", "embedding", "table.weight", (90, 1), ("table",), 0)}
+    layers["head"] = Layer("head", "linear", "head.weight", (10, 1), ("head",), 50)
+    savings = {"w": Saving(tuple(layers), -2.0, 0.7)}
+    mixtures = Mixtures(layers, {("table", "w"): 0.001, ("head", "w"): 0.001}, savings)
+    assert mixtures.latency({"table": "w"}) == pytest.approx(1 + 2 * 0.9)
+    assert mixtures.latency({"head": "w"}) == pytest.approx(1 + 2 * 0.1)
+
+
 def test_a_measured_error_corrects_the_predictions(mixtures):
     layers = {"b": "8"}
     mixtures.learn(layers, 0.004)
