@@ -96,14 +96,6 @@ def makes_complex(node: Node) -> bool:
     return _value(node).dtype.is_complex and _input(node).dtype not in known
 
 
-def selects_more(node: Node) -> bool:
-    """Return True if a mask may select more values than there are, some of them several times."""
-    x, mask = (_value(value) for value in node.args)
-    sizes = zip(reversed(x.shape), reversed(mask.shape), strict=False)
-    longer = any(size == 1 and other != 1 for size, other in sizes)
-    return longer or any(size != 1 for size in mask.shape[: max(mask.dim() - x.dim(), 0)])
-
-
 def may_search_empty(node: Node) -> bool:
     """Return True if the extreme of a whole tensor is searched, which may be empty."""
     return _argument(node, 1, "dim") is None and may_be_empty(node)

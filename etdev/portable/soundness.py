@@ -133,7 +133,6 @@ _WRONG: _Faults = {
     aten._softmax.default: (when.half_to_float, kernels.softmax),
     aten.constant_pad_nd.default: (when.crops, kernels.cropped),
     aten.cumsum.default: (when.zero_dim, kernels.cumsum_of_one),
-    aten.masked_select.default: (when.selects_more, doubles.no_formula),
     **{op: (when.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
     torch.ops.dim_order_ops._to_dim_order_copy.default: (when.makes_complex, kernels.to_complex),
     # It takes the process down.

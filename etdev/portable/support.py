@@ -25,7 +25,6 @@ _WITH_KERNELS = (
     aten.bitwise_left_shift.Tensor_Scalar,
     aten.bitwise_right_shift.Tensor,
     aten.bitwise_right_shift.Tensor_Scalar,
-    aten.masked_select.default,
 )
 
 

@@ -109,16 +109,6 @@ def widen(program: ExportedProgram, found: Sequence[tuple[Any, Any]]) -> Exporte
     return with_parts(program, range_constraints=ranges)
 
 
-def index_by_masks(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Write selections by a mask as indexing, which has the same kernel as other indices."""
-    for node in found:
-        with node.graph.inserting_before(node):
-            both = call(node, aten.broadcast_tensors.default, list(node.args))
-            x, mask = (call(node, operator.getitem, both, i) for i in range(2))
-        node.target, node.args = aten.index.Tensor, (x, [mask])
-    return program
-
-
 UNKNOWN_POSITIONS = Quirk(
     name="unknown-positions",
     stage=Stage.SOURCE,
@@ -165,13 +155,4 @@ NARROWED_RANGES = Quirk(
     find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
     fix=widen,
 )
-REFUSED_SELECTIONS = Quirk(
-    name="refused-selections",
-    stage=Stage.LOOP,
-    summary="ExecuTorch has a kernel for a selection by a mask, and can't convert one.",
-    upstream="not reported; executorch/exir/program/_program.py, _register_no_decomp_op",
-    affects="executorch<1.6",
-    find=Nodes((aten.masked_select.default,), branches=True),
-    fix=index_by_masks,
-)
-QUIRKS = (UNKNOWN_POSITIONS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES, REFUSED_SELECTIONS)
+QUIRKS = (UNKNOWN_POSITIONS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES)

@@ -31,9 +31,3 @@ def unbounded_sizes() -> Repro:
 def unknown_positions() -> Repro:
     calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
     return Repro(model(lambda _, x, i: x[i]), calls, expects="error")
-
-
-@repro
-def refused_selections() -> Repro:
-    calls = [(x, X[0] > 0) for x in (X, -X, 2 * X)]
-    return Repro(model(lambda _, x, mask: x.masked_select(mask)), calls, expects="error")

@@ -54,6 +54,14 @@ def _resize(x: Tensor, size: Sequence[int], *, memory_format: Any = None) -> Ten
     return x.reshape(-1).narrow(0, 0, count).reshape(size)
 
 
+def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """Index by a mask; torch takes the size of `x` for the largest one of the result."""
+    wide, mask = torch.broadcast_tensors(x, mask)
+    if wide.shape != x.shape:
+        raise NotImplementedError("a mask that is larger than what it selects from")
+    return aten.index.Tensor(x, [mask])
+
+
 def _searchsorted(
     boundaries: Tensor,
     x: Tensor,
@@ -110,6 +118,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.as_strided_scatter.default: _as_strided_scatter,
     aten.resize.default: _resize,
+    aten.masked_select.default: _masked_select,
     aten.searchsorted.Tensor: _searchsorted,
     aten.searchsorted.Scalar: _searchsorted_scalar,
     aten.bucketize.Tensor: _bucketize,

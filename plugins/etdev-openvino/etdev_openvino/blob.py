@@ -6,7 +6,8 @@ up, such as `Constant_9879`, end in a count of all that the process has made so 
 joined by their numbers, inputs and outputs have their places, so no name is ever looked up.
 
 A layer that is marked `precise` is computed in the type that it has, where OpenVINO would otherwise
-round float32 to bfloat16 because the CPU has that.
+round float32 to bfloat16 because the CPU has that. Where weights have 8 bits or fewer it would also
+quantise what they are multiplied by, unless the model says otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from etdev_openvino.own_weights import give_own_weights
 _HEADER = struct.Struct("<6Q")
 # What each byte of the XML is combined with by exclusive or, over and over.
 _DISGUISE = bytes([0x30, 0x60, 0x70, 0x02, 0x04, 0x08, 0x3F, 0x6F, 0x72, 0x74, 0x78, 0x7F])
+_COMPRESSED = ("i8", "u8", "i4", "u4", "u2", "nf4")
 _PRECISE = {"name": "precise", "version": "0"}
 
 
@@ -104,6 +106,8 @@ def _renamed(
                 attribute.set("value", ", ".join(_origins(attribute.get("value", ""), known)))
         if precise:
             _mark(layer)
+    if precise and any(data.get("element_type") in _COMPRESSED for data in net.iter("data")):
+        _keep_activations(net)
     return net
 
 
@@ -113,6 +117,17 @@ def _mark(layer: ElementTree.Element) -> None:
         notes = ElementTree.SubElement(layer, "rt_info")
     if not any(note.get("name") == _PRECISE["name"] for note in notes):
         ElementTree.SubElement(notes, "attribute", _PRECISE)
+
+
+def _keep_activations(net: ElementTree.Element) -> None:
+    """Have layers read their inputs as they are, in groups of 0 that would be quantised."""
+    notes = net.find("rt_info")
+    if notes is None:
+        notes = ElementTree.SubElement(net, "rt_info")
+    options = notes.find("runtime_options")
+    if options is None:
+        options = ElementTree.SubElement(notes, "runtime_options")
+    ElementTree.SubElement(options, "DYNAMIC_QUANTIZATION_GROUP_SIZE", {"value": "0"})
 
 
 def _origins(names: str, known: Collection[str]) -> list[str]:

@@ -10,6 +10,7 @@ from models import nets
 from models.small import Function
 from torch import nn
 from torch.nn import functional
+from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from toys.runtime import assert_agrees, delegates
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -155,3 +156,12 @@ def test_what_this_cpu_rounds_to_is_allowed_for():
 def test_float32_is_the_default_where_it_can_be_had():
     assert OpenVinoPlugin().precision == "f32_all"
     assert OpenVinoPlugin(device="GPU").precision == "bf16"
+
+
+def test_activations_of_layers_with_weights_of_8_bits_stay_in_float32():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(64, 8)).eval(), torch.randn(3, 64)
+    quantize_(net, IntxWeightOnlyConfig(weight_dtype=torch.int8))
+    lowered = Lowerer([EVERYWHERE]).lower(net, (x,))
+    assert lowered.plan["forward"].partitions
+    assert_agrees(lowered, net, (x,), tolerance=1e-6)
