@@ -14,6 +14,7 @@ import torch
 from models import nets
 from models.matrix import SMALL
 from torch import nn
+from toys.keys import keys
 from toys.moody import Moody
 
 from etdev import Lowerer
@@ -54,6 +55,10 @@ class Outer(Executor):
 def worker():
     """One worker process for several tests, since each takes seconds to start."""
     outer = Outer()
+    with pytest.MonkeyPatch.context() as patch:
+        # Another seed than this process has.
+        patch.setenv("PYTHONHASHSEED", "7")
+        outer.submit(os.getpid).result()
     yield outer
     outer.close()
 
@@ -81,6 +86,11 @@ def test_a_worker_compiles_the_same_bytes(name, worker):
     here = lowered_bytes(Lowerer(["cpu"]), programs)
     assert lowered_bytes(Lowerer(["cpu"], executor=worker), programs) == here
     assert here[1] == {""}
+
+
+def test_the_process_and_its_hash_seed_do_not_count_in_keys(worker):
+    assert worker.submit(os.getenv, "PYTHONHASHSEED").result() == "7"
+    assert worker.submit(keys, *nets.mlp()).result() == keys(*nets.mlp())
 
 
 def test_threads_take_turns_and_compile_the_same_bytes():

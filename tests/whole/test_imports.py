@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import etdev
@@ -37,7 +38,13 @@ def module(file):
     return ".".join(path.parts[:-1] if path.name == "__init__" else path.parts)
 
 
-TREES = {module(file): ast.parse(file.read_text("utf-8")) for file in FOLDER.rglob("*.py")}
+FILES = {module(file): file for file in FOLDER.rglob("*.py")}
+
+
+@cache
+def trees():
+    """The syntax tree of each file."""
+    return {name: ast.parse(file.read_text("utf-8")) for name, file in FILES.items()}
 
 
 CODE = [
@@ -45,7 +52,7 @@ CODE = [
     "from etdev import hookimpl, Device, Claim, Plan, Registry",
     "from etdev import Group, Refusal, KeepWhole, Assumed, Probe, Partition, Constant, Tensor",
     "dir(etdev), etdev.__version__",
-    *[f"import etdev.{name}" for name in TREES if name.startswith("schema")],
+    *[f"import etdev.{name}" for name in FILES if name.startswith("schema")],
     "import etdev.registry",
     "from etdev.cli.main import main",
     "main(['--help'])",
@@ -131,7 +138,7 @@ def targets(statements):
         elif isinstance(statement, ast.ImportFrom):
             assert statement.level == 0, "relative imports hide what they import"
             inside = [f"{statement.module}.{alias.name}" for alias in statement.names]
-            names = [name if below(name) in TREES else statement.module for name in inside]
+            names = [name if below(name) in FILES else statement.module for name in inside]
         else:
             continue
         yield from (below(name) for name in names if name.partition(".")[0] == "etdev")
@@ -145,15 +152,18 @@ def place(name):
     return name.partition(".")[0]
 
 
-# Those inside functions and under TYPE_CHECKING too.
-ARROWS = sorted({(n, other) for n, tree in TREES.items() for other in targets(ast.walk(tree))})
+@cache
+def arrows():
+    """Which file imports which, also inside functions and under TYPE_CHECKING."""
+    found = trees().items()
+    return sorted({(name, other) for name, tree in found for other in targets(ast.walk(tree))})
 
 
 def test_no_file_imports_what_another_distribution_of_etdev_has():
     """But for the package itself, which has public names for what they have."""
     importers = {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom)) and "etdev_" in ast.unparse(node)
     }
@@ -161,26 +171,28 @@ def test_no_file_imports_what_another_distribution_of_etdev_has():
 
 
 def test_the_storeys_name_every_place():
-    assert STOREY.keys() == {place(name) for name in TREES if name}
+    assert STOREY.keys() == {place(name) for name in FILES if name}
 
 
 def test_arrows_run_down():
     # The package itself names the public homes of its names, which are on any storey.
-    arrows = [(name, other) for name, other in ARROWS if name and place(name) != place(other)]
-    host = [(name, other) for name, other in arrows if place(name) != "portable"]
+    far = [(name, other) for name, other in arrows() if name and place(name) != place(other)]
+    host = [(name, other) for name, other in far if place(name) != "portable"]
     up = [(n, o) for n, o in host if not o or STOREY[place(n)] <= STOREY[place(o)]]
     assert up == []
 
 
 def test_the_built_in_plugin_imports_what_plugins_may_import():
     face = {"", "errors", "graph", "quirks", "upstream"}
-    seen = {other for name, other in ARROWS if place(name) == "portable"}
+    seen = {other for name, other in arrows() if place(name) == "portable"}
     assert {place(other) for other in seen} - {"portable"} <= face
     assert {other for other in seen if place(other) in ("errors", "graph", "quirks")} <= face
 
 
 def test_imports_between_files_point_one_way():
-    left = {name: set(targets(at_import_time(tree.body))) - {name} for name, tree in TREES.items()}
+    left = {
+        name: set(targets(at_import_time(tree.body))) - {name} for name, tree in trees().items()
+    }
     while free := [name for name, needs in left.items() if not needs & left.keys()]:
         for name in free:
             del left[name]
@@ -190,7 +202,7 @@ def test_imports_between_files_point_one_way():
 def test_only_the_command_line_prints():
     talkers = {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.Name) and node.id in ("print", "Console"))
         or (isinstance(node, ast.alias) and node.name == "Console")

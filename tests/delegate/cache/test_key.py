@@ -4,13 +4,9 @@ import copy
 import functools
 import importlib
 import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,46 +22,13 @@ from torch.export import Dim
 from torch.export.graph_signature import OutputKind
 from toys import Takes
 from toys.accelerator import Accelerator
+from toys.keys import keys, keys_of
 
 from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.key import name_of
-from etdev.delegate.compiler_calls import batches, calls_of
 from etdev.errors import PluginError
-from etdev.registry import answers
-from etdev.runtime.decision import Decision
-
-
-def keys(
-    model: Any,
-    inputs: Any = None,
-    plugins: Sequence[Any] = ("cpu",),
-    change: Any = None,
-    **given: Any,
-) -> list[str]:
-    """The keys of a model's partitions; `change` gets each program before it is looked at."""
-    lowerer = Lowerer(list(plugins))
-    return keys_of(lowerer, lowerer.decide(model, inputs, **given), change)
-
-
-def keys_of(lowerer: Lowerer, decided: Decision, change: Any = None) -> list[str]:
-    """The keys of what was decided."""
-    composition = lowerer.composition
-    splits = [composition.split(p, decided.plan[name]) for name, p in decided.programs.items()]
-    plugins, texts = {plugin.name: plugin for plugin in composition.plugins}, []
-    for batch in batches(splits):
-        plugin = plugins[batch[0].partition.plugin]
-        before = dict(os.environ)
-        with answers.compile_context(plugin, batch[0].partition.device):
-            settled = {k: v for k, v in os.environ.items() if before.get(k) != v}
-            for call in calls_of(batch, plugin):
-                for job in call.jobs:
-                    if change:
-                        change(job.program)
-                texts.append(name_of(call, settled, Digests()).key)
-    return texts
 
 
 class Net(nn.Module):
@@ -405,15 +368,6 @@ def test_the_order_of_plugins_and_of_entry_points_does_not_count():
             return None
 
     assert keys(Net(), (X,), [Nothing(), "cpu"]) == keys(Net(), (X,), ["cpu", Nothing()]) == BASE
-
-
-def test_the_process_and_its_hash_seed_do_not_count():
-    code = "from models import nets; from test_key import keys; print(*keys(*nets.mlp()))"
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": path}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == keys(*nets.mlp())
 
 
 @define(eq=False)
