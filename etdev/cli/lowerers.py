@@ -35,9 +35,8 @@ def check(source: str | None, **lowering: Any) -> None:
         # The lowerer warns again.
         warnings.simplefilter("ignore")
         names = names_of(table, given["plugins"])
-        rules(
-            table, names, Options(**{name: given[name] for name in ("devices", "pins", "strict")})
-        )
+        options = Options(**{name: given[name] for name in ("devices", "pins", "strict")})
+        rules(table, names, options)
     if source is not None:
         check_source(source)
 

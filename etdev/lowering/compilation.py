@@ -70,8 +70,7 @@ class Compilation:
                 decision = self._again(decision, compiler.failures, barred)
         rules, plugins = self.composition.rules, self.composition.plugins
         weights, outcomes = Weights(decision.programs), tuple(compiler.outcomes)
-        strict, budget = rules.strict, rules.budget
-        return Lowered(decision, strict, budget, outcomes, weights, plugins, build)
+        return Lowered(decision, rules.strict, rules.budget, outcomes, weights, plugins, build)
 
     def fit(self) -> Composition:
         """Leave out the plugins that can't compile here, once; refuse one that the user named."""

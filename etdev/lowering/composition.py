@@ -152,7 +152,7 @@ class Composition:
             warnings.warn(f"{text}; {cure}" if cure else text, EtdevWarning, stacklevel=5)
         names = {fault.who for fault in faults}
         plugins = tuple(plugin for plugin in self.plugins if plugin.name not in names)
-        quirks = Table([row for _, row in rows_of(plugins)]) if names else self.quirks
+        quirks = _quirks(plugins, self.share_state) if names else self.quirks
         return evolve(self, plugins=plugins, quirks=quirks)
 
     def check_here(self, plan: Plan) -> None:
@@ -176,8 +176,7 @@ class Composition:
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """Return the annotations that owners make for their compilers, by partition."""
         owners = {plugin.name: plugin for plugin in self.plugins}
-        all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
-        return {name: notes for name, notes in all_notes.items() if notes}
+        return {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
 
     def split(self, program: ExportedProgram, plan: MethodPlan) -> Split:
         """Return a program for each partition of a method, with the annotations of its owner."""
@@ -202,11 +201,15 @@ def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
         plugin.limits = own.limits_of(plugin.name)
     simplifies = table.simplify if options.simplify is None else options.simplify
     shares = table.share_state if options.share_state is None else options.share_state
-    off = () if shares else SHARING
-    quirks = Table([row for _, row in rows_of(chosen) if row not in off])
     if plugins is None:
         listed = {entry.name for entry in table.entries if not entry.optional}
         named = listed | {*own.devices} | {pin.plugin for pin in pins(options.pins)}
     else:
         named = {plugin.name for plugin in chosen}
+    quirks = _quirks(chosen, shares)
     return Composition(chosen, table, own, simplifies, quirks, shares, frozenset(named))
+
+
+def _quirks(plugins: Sequence[Plugin], share_state: bool) -> Table:
+    """Return the rows of etdev and of plugins, without those about state if none is shared."""
+    return Table([row for _, row in rows_of(plugins) if share_state or row not in SHARING])

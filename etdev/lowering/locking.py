@@ -68,10 +68,8 @@ class Lock:
         """Raise a LockError that lists the differences if a .pte is not the locked one."""
         locked, now = ({**lock.setup, "program": lock.program} for lock in (self, made))
         # Different partitions explain different files.
-        _refuse(
-            path,
-            _problems(locked, now) or _problems({"digest": self.files}, {"digest": made.files}),
-        )
+        files = {"digest": self.files}, {"digest": made.files}
+        _refuse(path, _problems(locked, now) or _problems(*files))
 
 
 def setup_of(compilation: Compilation) -> dict[str, Any]:

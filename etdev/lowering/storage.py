@@ -34,9 +34,8 @@ def _homes(plan: MethodPlan) -> dict[str, dict[Hashable, str]]:
     found: dict[str, dict[Hashable, str]] = {}
     copies: dict[str, int] = {}
     for partition in plan.partitions:
-        home: Hashable = partition.backend_id
-        if not partition.named_data:
-            home = (plan.method, partition.name)
+        alone = plan.method, partition.name
+        home: Hashable = partition.backend_id if partition.named_data else alone
         for constant in partition.constants:
             own = found.setdefault(constant.target, {})
             own.update({home: partition.plugin} if constant.inside else {_PROGRAM: _PROGRAM})

@@ -108,11 +108,6 @@ class Session:
         else:
             self.calls.append(call)
 
-    def try_edges(self, all_values: bool) -> None:
-        """Call the method with NaN and infinities, or with all edge values, and sizes of 0."""
-        for edge, attempts in self.samples.edges(all_values):
-            self.call(attempts, edge)
-
     def rounding(self, call: Call, error: float) -> list[float]:
         """Return how far outputs move if inputs and weights get relative errors, up or down.
 

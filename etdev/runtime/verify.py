@@ -109,7 +109,8 @@ class Verifier:
                     )
         series = [(name, call) for name, call in order if name in methods]
         for name, method in methods.items():
-            method.session.try_edges(self.edges)
+            for value, attempts in method.session.samples.edges(self.edges):
+                method.session.call(attempts, value)
             series += [(name, call) for call in method.session.calls if call.edge]
         unverified += self._apart()
         edges = dict[tuple[str, str], EdgeCall]()

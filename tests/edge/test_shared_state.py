@@ -14,7 +14,7 @@ from torch.export import Dim
 from toys.accelerator import Accelerator
 
 import etdev
-from etdev import Device, Lowerer
+from etdev import Device, Lowerer, Probe, hookimpl
 from etdev.errors import EtdevWarning, LoweringError
 from etdev.pte.read import read
 from etdev.runtime.check import notes
@@ -22,6 +22,18 @@ from etdev.runtime.check import notes
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 X = torch.arange(1.0, 4.0)
 ARENA = 2
+
+
+class Unfit:
+    """A plugin that can't compile here."""
+
+    @hookimpl
+    def claim_nodes(self):
+        return None
+
+    @hookimpl
+    def probe(self):
+        return Probe(unfit="no accelerator")
 
 
 class Method(nn.Module):
@@ -444,6 +456,10 @@ def test_views_of_one_buffer_in_two_methods_are_refused():
         "slice it inside, or give each method its own with share_state=False, or --no-share-state"
     )
     Lowerer([], share_state=False).plan(given)
+    # Nor is it shared once a plugin is left out that can't compile here.
+    lowerer = Lowerer([Unfit()], share_state=False, on_failure="fallback")
+    with pytest.warns(EtdevWarning, match="Unfit is left out"):
+        lowerer.lower(given)
 
 
 def test_memory_that_no_loader_shares_is_refused():

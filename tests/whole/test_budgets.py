@@ -19,13 +19,13 @@ BUDGETS = {
     "(root)": (1_345, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
-    "cli": (2_207, 1_900),
+    "cli": (2_206, 1_900),
     "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
     "graph": (1_800, 1_800),
     # Issue 33: weights that are stored more than once.
-    "lowering": (973, 900),
+    "lowering": (972, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_400, 1_400),
     "portable": (3_196, 3_200),
@@ -37,7 +37,7 @@ BUDGETS = {
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size.
-    "runtime": (2_511, 1_900),
+    "runtime": (2_507, 1_900),
     "scaffold": (170, 200),
     "schema": (2_501, 2_300),
     "testing": (1_499, 1_500),
