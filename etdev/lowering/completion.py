@@ -22,7 +22,7 @@ from etdev.registry.registry import FALLBACK
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.upstream.decompositions import quick_decompositions
-from etdev.upstream.edge import Verifier, with_parts, without_dim_order
+from etdev.upstream.edge import WITHOUT_DIM_ORDER, Verifier, with_parts
 
 
 @quick_decompositions()
@@ -39,9 +39,9 @@ def completed(
     is given is not changed. With `on_failure` the partitions are compiled, too, and the plugins of
     failed ones are barred from their nodes.
     """
-    own, apply, config = with_own_symbols(program), composition.quirks.apply, without_dim_order()
-    expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
-    conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
+    own, apply = with_own_symbols(program), composition.quirks.apply
+    expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, apply=apply)
+    conversion = Conversion(Settings(WITHOUT_DIM_ORDER), expander, simplify=False, prepare=False)
     compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
     with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.

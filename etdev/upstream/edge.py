@@ -23,6 +23,9 @@ from etdev.upstream.tracing import turn
 
 __all__ = ["LazyGraphModule", "Verifier", "lift_constants"]
 Pass = Callable[[GraphModule], PassResult]
+# Settings with which ExecuTorch keeps ATen's copies, so that ATen can replace them. It doesn't
+# verify them, since it knows only those of dim orders for complex numbers.
+WITHOUT_DIM_ORDER = EdgeCompileConfig(_skip_dim_order=True, _check_ir_validity=False)
 
 
 def to_edge_program(
@@ -56,14 +59,6 @@ def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
     for name, value in parts.items():
         setattr(changed, f"_{name}", value)
     return changed
-
-
-def without_dim_order() -> EdgeCompileConfig:
-    """Return settings with which ExecuTorch keeps ATen's copies, so that ATen can replace them.
-
-    It doesn't verify them, since it knows only those of dim orders for complex numbers.
-    """
-    return EdgeCompileConfig(_skip_dim_order=True, _check_ir_validity=False)
 
 
 def verifies(config: EdgeCompileConfig) -> bool:

@@ -42,7 +42,7 @@ BUDGETS = {
     "schema": (2_501, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
-    "upstream": (404, 400),
+    "upstream": (399, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
 HOST = (25_159, 24_000)
