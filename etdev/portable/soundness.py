@@ -135,6 +135,7 @@ _WRONG: _Faults = {
     aten.cumsum.default: (when.zero_dim, kernels.cumsum_of_one),
     **{op: (when.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
     torch.ops.dim_order_ops._to_dim_order_copy.default: (when.makes_complex, kernels.to_complex),
+    aten._to_copy.default: (when.makes_complex, kernels.to_complex),
     # It takes the process down.
     aten.amax.default: (when.is_empty, reductions.extreme_of_empty),
     aten.amin.default: (when.is_empty, reductions.extreme_of_empty),

@@ -41,8 +41,8 @@ class Verdict:
     Args:
         kind: `right`, `wrong`, `refused` by an EtdevError, `raw` for another error, `failed`,
             `crashed` or `hung` when run, `no kernel` in the runtime here, or `nothing` if no call
-            gave a value to compare. A model may be no subject: `not exported`, `random`, or with
-            `no reference` in eager PyTorch.
+            gave a value to compare. A model may be no subject: `not exported`, `random`, with
+            `ties` whose order PyTorch leaves open, or `no reference` in eager PyTorch.
         text: The error, or the difference.
         error: The largest error of any output, relative to its largest value.
     """

@@ -33,6 +33,10 @@ def answer(question):
 def _unfit(part, model):
     from survey.judge import Verdict, is_random
 
+    from survey import parts
+
+    if parts.is_unordered(part, model):
+        return Verdict("ties")
     subject = _subject(part, model)
     if subject is None:
         return Verdict("not exported")

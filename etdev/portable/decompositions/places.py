@@ -56,9 +56,10 @@ def _resize(x: Tensor, size: Sequence[int], *, memory_format: Any = None) -> Ten
 
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """Index by a mask; torch takes the size of `x` for the largest one of the result."""
-    wide, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]
-    if wide.shape != x.shape:
-        raise NotImplementedError("a mask that is larger than what it selects from")
+    try:
+        mask = mask.expand(x.shape)
+    except RuntimeError as error:
+        raise NotImplementedError("a mask that is larger than what it selects from") from error
     return aten.index.Tensor(x, [mask])
 
 
