@@ -151,12 +151,28 @@ def _mismatch(value: Any, wanted: Any, tolerance: Tolerance, step: float) -> str
     # False if the error is NaN.
     if difference.max_error <= allowed:
         return None
+    if not math.isfinite(difference.max_error) and (problem := _not_finite(a, b)):
+        return problem
     largest = f"largest value {difference.max_value:.3g}"
     return f"is off by {difference.max_error:.3g} ({largest}, tolerance {allowed:.1e})"
 
 
+def _not_finite(a: torch.Tensor, b: torch.Tensor) -> str | None:
+    """Say where one of two tensors first has a number, and the other NaN or an infinity."""
+    finite = a.isfinite() & b.isfinite()
+    places = (~(finite | (a == b) | (a.isnan() & b.isnan()))).nonzero().tolist()
+    if not places:
+        return None
+    first = tuple(places[0])
+    value, wanted = (f"{x[first].item():.3g}".replace("nan", "NaN") for x in (a, b))
+    where = f" at {places[0]}" if first else ""
+    others = f" ({len(places)} such values)" if len(places) > 1 else ""
+    return f"is {value}{where}, in eager PyTorch {wanted}{others}"
+
+
 def _difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
-    a, b = (value.detach().to("cpu", torch.float64) for value in (a, b))
+    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+    a, b = (value.detach().to("cpu", wide) for value in (a, b))
     if a.shape != b.shape or not b.numel():
         return Difference(0.0 if a.shape == b.shape else math.inf, 0.0)
     # Equal infinities differ by nan and are not an error; a nan on one side alone is.

@@ -31,9 +31,8 @@ def answer(question):
 
 
 def _unfit(part, model):
-    from survey.judge import Verdict, is_random
-
     from survey import parts
+    from survey.judge import Verdict, is_random
 
     if parts.is_unordered(part, model):
         return Verdict("ties")
