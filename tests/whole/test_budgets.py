@@ -28,7 +28,7 @@ BUDGETS = {
     "lowering": (972, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_400, 1_400),
-    "portable": (3_196, 3_200),
+    "portable": (3_198, 3_200),
     # Issue 33: a .pte is unpacked without torch.
     "pte": (1_500, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
@@ -36,8 +36,8 @@ BUDGETS = {
     "quirks": (2_359, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
-    # small outputs, which are compared by their own size.
-    "runtime": (2_507, 1_900),
+    # small outputs, which are compared by their own size; complex numbers, and NaN in words.
+    "runtime": (2_523, 1_900),
     "scaffold": (170, 200),
     "schema": (2_501, 2_300),
     "testing": (1_499, 1_500),
