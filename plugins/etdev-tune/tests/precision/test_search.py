@@ -121,7 +121,7 @@ def test_the_smallest_within_the_error_is_written_and_made_again(searched, tmp_p
 @pytest.mark.suite
 def test_scales_of_a_static_scheme_are_in_the_lock(searched, tmp_path):
     report = searched(precision=["cpu:int8"], tolerance=1.0, objective="size")
-    assert report.chosen == "cpu:int8"
+    assert "cpu:int8" in report.chosen
     assert "forward x/int8 = " in (tmp_path / "net.lock").read_text()
 
 
