@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import gc
 import json
 import math
 import pstats
-import resource
 import signal
 import statistics
 import subprocess
@@ -184,10 +182,10 @@ def peak_mb(side: str, count: int) -> float:
     """How far memory rises above the level at which the edge program is ready, in MB."""
     LOOPS[side](converted(10))
     manager = converted(count)
-    _forget_peak()
-    before = _peak()
+    record.forget_peak()
+    before = record.peak_mb()
     LOOPS[side](manager)
-    return _peak() - before
+    return record.peak_mb() - before
 
 
 def traced_mb(side: str, count: int) -> float:
@@ -227,24 +225,6 @@ def _owner(path: str) -> str:
     parts = Path(path).parts
     known = ("torch", "executorch", "etdev", "benchmarks")
     return next((name for name in known if name in parts[:-1]), "Python and libraries")
-
-
-def _forget_peak() -> None:
-    """Let Linux start the high-water mark anew; elsewhere that of the conversion counts."""
-    gc.collect()
-    path = Path("/proc/self/clear_refs")
-    if path.exists():
-        path.write_text("5")
-
-
-def _peak() -> float:
-    # Linux hands getrusage's mark from parent to child, so that of /proc is the one to read.
-    status = Path("/proc/self/status")
-    if status.exists():
-        (line,) = (row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def _peak_apart(side: str) -> float:

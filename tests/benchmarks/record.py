@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import sys
 import time
 import warnings
@@ -75,6 +76,25 @@ def quiet() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+
+
+def forget_peak() -> None:
+    """Let Linux start the mark of the most memory anew; elsewhere it is that of the process."""
+    gc.collect()
+    path = Path("/proc/self/clear_refs")
+    if path.exists():
+        path.write_text("5")
+
+
+def peak_mb() -> float:
+    """Return the most memory that this process has had."""
+    # Linux hands getrusage's mark from parent to child, so that of /proc is the one to read.
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
 def circumstances() -> dict[str, Any]:
