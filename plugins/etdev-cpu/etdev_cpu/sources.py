@@ -45,8 +45,10 @@ def _is_layer(product: Node, group: SourcePartition) -> bool:
     nodes = set(group.nodes)
     if product.kwargs or short(product) == "bmm":
         return False
-    *_, given, weight = product.args
-    if weight not in nodes or not _is_transpose(weight):
+    given, weight = product.args[-2:]  # type: Any, Any
+    op = short(weight)
+    transposes = op == "t_copy" or (op == "permute_copy" and list(weight.args[1]) == [1, 0])
+    if weight not in nodes or not transposes:
         return False
     before = list(_views_before(given, nodes))
     after = list(_added_and_viewed(product, nodes))
@@ -56,11 +58,6 @@ def _is_layer(product: Node, group: SourcePartition) -> bool:
     last = after[-1] if after else product
     whole = all(map(is_quantiser, others)) and group.output_nodes == [last]
     return whole and _shape(last) == [*_shape(source)[:-1], _shape(product)[-1]]
-
-
-def _is_transpose(node: Any) -> bool:
-    op = short(node)
-    return op == "t_copy" or (op == "permute_copy" and list(node.args[1]) == [1, 0])
 
 
 def _views_before(node: Any, nodes: set[Node]) -> Iterator[Node]:

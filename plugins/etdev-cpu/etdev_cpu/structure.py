@@ -105,6 +105,7 @@ class _Reading:
         _require(all(spec.kind == OutputKind.USER_OUTPUT for spec in signature.output_specs))
         inputs = {getattr(spec.arg, "name", None): spec for spec in signature.input_specs}
         parts: list[Any] = [[(spec.key, bytes(spec.value)) for spec in specs]]
+        parts.append(str(self.program.range_constraints))
         for index, node in enumerate(nodes):
             self.position[node] = index
             is_input = node.op == "placeholder" and node.name in inputs
@@ -157,6 +158,8 @@ class _Reading:
             return {self._value(key): self._value(item) for key, item in value.items()}
         if isinstance(value, _TORCH):
             return str(value)
+        if isinstance(value, torch.SymInt):
+            return (str(value.node.expr), value.node.hint if value.node.has_hint() else None)
         _require(type(value) is FakeTensor)
         return self._tensor(value)
 

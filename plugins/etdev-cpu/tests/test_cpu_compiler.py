@@ -324,12 +324,14 @@ def test_notes_on_nodes_are_part_of_the_structure():
     assert structure_of(program, []) is None
 
 
-def test_dynamic_shapes_are_compiled_each(fills):
-    rows = torch.export.Dim("rows", max=8)
-    Lowerer(["cpu"]).lower(
-        Row(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), (X,), dynamic_shapes=({0: rows},)
-    )
-    assert fills == []
+@pytest.mark.parametrize(("least", "same"), [(1, True), (2, False)])
+def test_dynamic_sizes_are_a_part_of_the_structure(least, same, fills):
+    methods = {}
+    for name, low in (("first", 1), ("second", least)):
+        sizes = ({0: torch.export.Dim("rows", min=low, max=8)},)
+        methods[name] = (Row(nn.Linear(8, 8)).eval(), (X,), sizes)
+    Lowerer(["cpu"]).lower(methods)
+    assert bool(fills) == same
 
 
 def test_the_memory_is_bounded(monkeypatch):
