@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
 from itertools import zip_longest
@@ -40,7 +40,8 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
 
     Both are plans as JSON or .pte files. Plans, and .pte files that were lowered with
     --with-ledger, are compared node by node: owners, devices, partitions, bytes. Other .pte files
-    are compared by their delegates, copies, kernels and sizes, then byte by byte; a .ptd is not.
+    are compared by their delegates, copies, kernels and sizes, then byte by byte, as are their
+    .ptd files.
 
     \b
     etdev diff old.json new.json
@@ -59,7 +60,7 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
     with working(runs=True) if profile else nullcontext() as say:
         profiles = [_profiled(file, method, say) for file in files] if say else []
         viewing.write(lambda: _viewed(files, profiles))
-    seen = "same bytes, a .ptd apart" if are_programs else "equal plans"
+    seen = "same bytes" if are_programs else "equal plans"
     same = f"{after}: no change from {before}: {seen}"
     told = [*(presenters.sheets(difference) if difference else [same]), *_times(profiles)]
     fields = {"profiles": CONVERTER.unstructure(profiles)} if profile else {}
@@ -107,7 +108,20 @@ def _difference(before: Path, after: Path, are_programs: bool) -> Difference:
         return difference
     figures = changed(read(before).figures(), read(after).figures())
     difference = evolve(difference, figures=(*difference.figures, *figures))
-    digests = [f"sha256 {sha256(file.read_bytes()).hexdigest()}" for file in (before, after)]
-    if not difference and digests[0] != digests[1]:
-        return evolve(difference, parts=(Gained("contents", "", *digests),))
-    return difference
+    parts = list(difference.parts)
+    if not difference and (digests := _digests((before, after)))[0] != digests[1]:
+        parts.append(Gained("contents", "", *digests))
+    if (digests := _digests([_data_of(file) for file in (before, after)]))[0] != digests[1]:
+        parts.append(Gained("contents of the .ptd", "", *digests))
+    return evolve(difference, parts=tuple(parts))
+
+
+def _data_of(file: Path) -> Path | None:
+    from etdev.pte import ptd
+    from etdev.pte.read import read
+
+    return ptd.find(read(file), file)
+
+
+def _digests(files: Iterable[Path | None]) -> list[str]:
+    return [f"sha256 {sha256(f.read_bytes()).hexdigest()}" if f else "" for f in files]

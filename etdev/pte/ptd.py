@@ -28,6 +28,8 @@ def keys_of(path: Path) -> frozenset[str]:
         size = path.stat().st_size
         with path.open("rb") as opened:
             head = opened.read(min(size, _HEAD.size))
+            if len(head) < _HEAD.size:
+                raise ValueError("it ends in its header" if head else "it is empty")
             magic, offset, length = _HEAD.unpack(head)
             if magic != _MAGIC:
                 raise ValueError("it is not a .ptd")
@@ -73,5 +75,5 @@ def find(facts: Artifact, path: Path, data: Path | None = None) -> Path | None:
         what = f"keeps {len(absent)} constants outside that are not in {file.name}; "
         what += f"{missing[key]} needs {key}"
     if missing:
-        raise ArtifactError(str(path), what, "name its .ptd with --data")
+        raise ArtifactError(str(path), what, "put it there, or name it with --data")
     return None

@@ -48,7 +48,7 @@ def check(
     try:
         outside = find(artifact, file, None if data is None else Path(data))
     except ArtifactError as error:
-        problems.append(f"it {error.what}" if error.who == str(file) else str(error))
+        problems.append(f"it {error.what}; {error.cure}" if error.who == str(file) else str(error))
     if not artifact.methods:
         problems.append("it has no methods")
     for method in artifact.methods:

@@ -8,8 +8,10 @@ from collections import OrderedDict
 import pytest
 import torch
 from attrs import evolve
+from executorch.exir import ExecutorchBackendConfig
 from models import nets
 from shell import cells, fails, invoke, succeeds
+from torch import nn
 
 from etdev import Lowerer, Pin
 
@@ -37,7 +39,7 @@ def difference(files, before, after):
 def test_the_same_is_no_change(files):
     for name in ("one.json", "one.pte", "one_ledger.pte"):
         text = succeeds("diff", files / name, files / name)
-        seen = "same bytes, a .ptd apart" if name.endswith(".pte") else "equal plans"
+        seen = "same bytes" if name.endswith(".pte") else "equal plans"
         assert text == f"{files / name}: no change from {files / name}: {seen}\n"
     assert not difference(files, "one.json", "one_ledger.pte")["changed"]
     assert fails("diff", files / "one.json", files / "one.pte").endswith(
@@ -53,6 +55,24 @@ def test_plans_that_differ_elsewhere_are_no_same(files, tmp_path, mlp_lowered):
     assert part["kind"] == "field"
     assert part["before"] == "methods[0].simplified.copies: None"
     assert part["after"] == "methods[0].simplified.copies: 1"
+
+
+def test_weights_outside_of_the_files_are_compared_too(tmp_path):
+    config, net, x = (
+        ExecutorchBackendConfig(external_constants=True),
+        nn.Linear(4, 3),
+        torch.ones(1, 4),
+    )
+    one = Lowerer([]).lower(net, (x,)).save(tmp_path / "one.pte", config)
+    with torch.no_grad():
+        net.weight.mul_(2)
+    two = Lowerer([]).lower(net, (x,)).save(tmp_path / "two.pte", config)
+    (part,) = difference(tmp_path, one, two)["parts"]
+    assert part["kind"] == "contents of the .ptd"
+    assert not difference(tmp_path, one, one)["changed"]
+    for data in tmp_path.glob("*.ptd"):
+        data.unlink()
+    assert "keeps constants in a .ptd that is not in " in fails("diff", one, two)
 
 
 def evolve_first(plan, **changes):

@@ -83,7 +83,7 @@ def test_data_of_another_model_is_not_taken_for_ones_own(saved):
     one.with_name("one.fake_blob.ptd").unlink()
     missing = (
         "it keeps 1 constants outside that are not in two.fake_blob.ptd; "
-        "delegate 0 (FakeKeeper) of forward needs weight_4.0"
+        "delegate 0 (FakeKeeper) of forward needs weight_4.0; put it there, or name it with --data"
     )
     assert problems(one) == [missing]
     assert problems(one, data=two.with_name("two.fake_blob.ptd")) == [missing]
@@ -142,5 +142,6 @@ def test_a_program_without_its_data_file_is_not_run(external, tmp_path):
     with pytest.raises(ArtifactError) as caught:
         run(path, inputs)
     assert str(caught.value) == (
-        f"{path}: keeps constants in a .ptd that is not in {tmp_path}; name its .ptd with --data"
+        f"{path}: keeps constants in a .ptd that is not in {tmp_path}; "
+        "put it there, or name it with --data"
     )

@@ -107,7 +107,8 @@ def test_a_missing_ptd_is_named(tmp_path):
     assert check(path) == []
     assert check(path, data=data) == []
     data.unlink()
-    assert check(path) == [f"it keeps constants in a .ptd that is not in {tmp_path}"]
+    told = f"it keeps constants in a .ptd that is not in {tmp_path}; put it there, or name it with "
+    assert check(path) == [told + "--data"]
     assert check(path, data=data)[0].startswith(f"{data}: can't be read (")
 
 
