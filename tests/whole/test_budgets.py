@@ -19,7 +19,7 @@ BUDGETS = {
     "(root)": (1_345, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
-    "cli": (2_206, 1_900),
+    "cli": (2_220, 1_900),
     "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
@@ -30,7 +30,7 @@ BUDGETS = {
     "planner": (1_400, 1_400),
     "portable": (3_198, 3_200),
     # Issue 33: a .pte is unpacked without torch.
-    "pte": (1_500, 1_500),
+    "pte": (1_502, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result.
     "quirks": (2_359, 2_300),
