@@ -232,6 +232,8 @@ def sound(tmp_path_factory, mlp_pte):
 # A loader of its own: it shares nothing with the code that it judges.
 LOADER = """\
 import sys
+from etdev.runtime.loading import load_runtime
+load_runtime()
 from executorch.runtime import Runtime
 for path in sys.argv[1:]:
     program = Runtime.get().load_program(path)
