@@ -27,8 +27,8 @@ from etdev_tune.record import LATENCY, Record
 from etdev_tune.report import Estimate, Sensitivity
 from etdev_tune.search import Attempt, Search
 
-# Share of the budget for sensitivities.
-_SENSITIVITIES = 0.15
+# Shares of the budget for sensitivities, and for mixtures, for which uniform schemes leave time.
+_SENSITIVITIES, _MIXING = 0.15, 0.4
 # The most mixtures by the objective, and by each other weight of size and latency.
 _MIXTURES, _OTHERS = 14, 4
 # The weights of the size if the latency is the objective; they add up to 1 with those of the
@@ -74,8 +74,10 @@ class Exploration(Search):
                 seconds = _SENSITIVITIES * self.clock.budget_s / len(self.schemes)
                 self._simulate(scheme, seconds)
         for name in list(self._taken):
-            if self.has_time():
+            if self.clock.allows(_MIXING * self.clock.budget_s) and self.has_time():
                 self._try_uniform(name)
+            else:
+                self.finished = False
         self._uniform = self._best
         self._mix()
 

@@ -142,7 +142,8 @@ def schemes_of(precision: str | Sequence[str], plugins: Iterable[Plugin]) -> dic
 def named(name: str, schemes: Mapping[str, Scheme]) -> Scheme:
     """Return a scheme by its name, or raise a TuneError that lists all."""
     if name not in schemes:
-        raise TuneError("precision", f"there is no scheme {name!r}", f"it has {_list(schemes)}")
+        cure = f"it has {', '.join(schemes)}"
+        raise TuneError("precision", f"there is no scheme {name!r}", cure)
     return schemes[name]
 
 
@@ -163,7 +164,3 @@ def made_quantizer(scheme: Scheme) -> Any:
     except Exception as error:
         what = f"its quantiser {scheme.name} can't be made: {error}"
         raise TuneError(scheme.plugin, what, "install what it needs") from error
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"
