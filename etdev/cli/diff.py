@@ -99,6 +99,7 @@ def _times(profiles: Sequence[Profile]) -> Iterator[Sheet]:
 
 def _difference(before: Path, after: Path, are_programs: bool) -> Difference:
     from etdev.pte.embedded_plan import find_ledger
+    from etdev.pte.ptd import find
     from etdev.pte.read import read
 
     was, now = map(find_ledger if are_programs else read_plan, (before, after))
@@ -106,21 +107,14 @@ def _difference(before: Path, after: Path, are_programs: bool) -> Difference:
     difference = evolve(difference, before=str(before), after=str(after))
     if not are_programs:
         return difference
-    figures = changed(read(before).figures(), read(after).figures())
+    facts = [read(file) for file in (before, after)]
+    figures = changed(*(each.figures() for each in facts))
     difference = evolve(difference, figures=(*difference.figures, *figures))
-    parts = list(difference.parts)
-    if not difference and (digests := _digests((before, after)))[0] != digests[1]:
-        parts.append(Gained("contents", "", *digests))
-    if (digests := _digests([_data_of(file) for file in (before, after)]))[0] != digests[1]:
-        parts.append(Gained("contents of the .ptd", "", *digests))
-    return evolve(difference, parts=tuple(parts))
-
-
-def _data_of(file: Path) -> Path | None:
-    from etdev.pte import ptd
-    from etdev.pte.read import read
-
-    return ptd.find(read(file), file)
+    pairs = {"contents of the .ptd": [*map(find, facts, (before, after))]}
+    pairs |= {} if difference else {"contents": [before, after]}
+    digests = {kind: _digests(files) for kind, files in pairs.items()}
+    parts = [Gained(kind, "", *pair) for kind, pair in digests.items() if pair[0] != pair[1]]
+    return evolve(difference, parts=(*difference.parts, *parts))
 
 
 def _digests(files: Iterable[Path | None]) -> list[str]:

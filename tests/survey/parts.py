@@ -16,7 +16,7 @@ from survey.judge import Subject
 
 DTYPES = ("float32", "int64", "bool", "float16")
 # Ops that return the places of equal values in any order, as PyTorch's documentation says.
-_UNORDERED = {"argsort", "kthvalue", "median", "nanmedian", "topk"}
+_UNORDERED = {"argsort", "kthvalue", "median", "nanmedian", "sort", "topk"}
 _OPERATORS = "backends/test/suite/operators"
 
 
