@@ -116,7 +116,7 @@ def make_apart(side: str, options: Any, quantize: str, folder: Path) -> dict[str
     words = [f"--{name}={getattr(options, name)}" for name in numbers]
     command = [sys.executable, "-m", "benchmarks.llm", *words, "--make", str(folder)]
     command += ["--sides", side, "--quantize", quantize]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     files = [path for path in folder.rglob("*.pte") if path.relative_to(folder).parts[0] in
              (f"{side}.pte", *(METHODS if side == "transformers" else ()))]  # fmt: skip
     made: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -217,7 +217,7 @@ def measured(options: Any, quantize: str) -> tuple[dict[str, Any], list[record.B
             try:
                 rows[side] = make_apart(side, options, quantize, folder)
             except subprocess.CalledProcessError as error:
-                failed[side] = f"lowering ends with {error.returncode}"
+                failed[side] = f"lowering: {error.stderr.strip().splitlines()[-1]}"[:200]
         model = model_of(options, quantize)
         for side in rows:
             try:
