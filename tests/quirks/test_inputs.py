@@ -16,6 +16,8 @@ from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.schema.quirk import Stage
 
+pytestmark = pytest.mark.usefixtures("quick_conversion")
+
 ORDERS = ([], ["cpu"])
 
 
