@@ -73,6 +73,22 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 
 
 @contextmanager
+def with_ranges_kept(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Run a compiler, whose traces narrow the ranges of sizes to what torch guards on.
+
+    A convolution traced for a batch of 2 takes a batch of 16 for another case.
+    """
+    env = mode.shape_env if mode else None
+    ranges = dict(env.var_to_range) if env else {}
+    try:
+        with settled(mode):
+            yield
+    finally:
+        if env:
+            env.var_to_range.update(ranges)
+
+
+@contextmanager
 def unbound(*programs: ExportedProgram) -> Iterator[None]:
     """Run passes of ExecuTorch, which trace but don't note the node that binds a new symbol."""
     with ExitStack() as stack:

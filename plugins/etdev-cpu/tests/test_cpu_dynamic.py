@@ -11,6 +11,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from torch import nn
 from torch.export import Dim
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from toys.runtime import assert_agrees
 
 from etdev import Lowerer
 
@@ -74,3 +75,12 @@ def test_every_batch_is_right_whatever_was_before(name, quantised):
     calls = [(torch.randn(batch, 3, 8, 8),) for batch in BATCHES]
     lowered = Lowerer(["cpu"]).lower(module, (torch.randn(4, 3, 8, 8),), dynamic_shapes=SHAPES)
     lowered.verify(calls)
+
+
+def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one():
+    """torch guards on batches below 16 where XNNPACK's passes trace a convolution."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4)).eval()
+    calls = [(torch.randn(rows, 3, 8, 8),) for rows in (2, 32, 1, 16)]
+    batch = Dim("batch", min=1, max=32)
+    lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=({0: batch},))
+    assert_agrees(lowered, net, *calls, tolerance=1e-4)
