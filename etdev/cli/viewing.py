@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 _NOTE = "The file carries no ledger, so who was asked and why is not known: lower it --with-ledger."
 
 
+@frozen
+class Scatter:
+    """A chart of points with two logarithmic axes.
+
+    Args:
+        title: Its title.
+        axes: Names of the horizontal and of the vertical axis.
+        points: Each with `x`, `y`, its `name`, the `text` that explains it, and `marked` if it
+            stands out.
+    """
+
+    title: str
+    axes: tuple[str, str]
+    points: Sequence[Mapping[str, Any]]
+
+
 @frozen(eq=False)
 class Viewed:
     """A plan with everything that the command knows about it.
@@ -34,6 +50,7 @@ class Viewed:
         stages: Seconds of each stage of the lowering.
         note: A remark for the reader, such as why something is missing.
         before: The same of the plan that `etdev diff` compares with.
+        scatters: Charts of the command's own.
     """
 
     plan: Plan
@@ -43,6 +60,7 @@ class Viewed:
     stages: Mapping[str, float] = field(factory=dict)
     note: str = ""
     before: Viewed | None = None
+    scatters: Sequence[Scatter] = ()
 
 
 def _add(context: click.Context, option: click.Parameter, value: Any) -> None:

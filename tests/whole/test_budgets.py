@@ -19,17 +19,19 @@ BUDGETS = {
     "(root)": (1_345, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
-    "cli": (2_214, 1_900),
+    # Issue 36: charts of a command's own on the page.
+    "cli": (2_232, 1_900),
     "delegate": (2_898, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
+    # Issue 32: sizes have the ranges again that a compiler narrows.
     "graph": (1_816, 1_800),
     # Issue 33: weights that are stored more than once.
     "lowering": (972, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_400, 1_400),
     "portable": (3_198, 3_200),
-    # Issue 33: a .pte is unpacked without torch.
+    # Issue 33: a .pte is unpacked without torch. Issue 32: a .ptd that is missing or empty.
     "pte": (1_502, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result.
@@ -53,7 +55,8 @@ PLUGINS = {
     "etdev-cpp": (1_394, 1_000),
     # Issue 33: `etdev tune --runner`.
     # Issue 36: recipes of precision, and the search for them.
-    "etdev-tune": (5_190, 3_200),
+    # Issue 36: the front on the page.
+    "etdev-tune": (5_244, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all.
@@ -62,7 +65,7 @@ PLUGINS = {
     "etdev-llm": (1_400, 1_400),
 }
 # Scripts, styles and HTML.
-PAGE = (1_050, 700)
+PAGE = (1_077, 700)
 LOOSE_FILES = 6
 LONGEST_FILE = 300
 

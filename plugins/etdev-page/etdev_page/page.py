@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from etdev.files import write_text
 from etdev.schema.plan import MethodPlan, Plan
@@ -23,6 +23,7 @@ from etdev_page.layers import SHARED, Pair, layers
 from etdev_page.modules import Group, groups_of
 
 if TYPE_CHECKING:
+    from etdev.cli.viewing import Scatter
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 
@@ -49,6 +50,7 @@ class Page:
         stages: Seconds of each stage of the lowering.
         note: Remark for the reader, such as why something is missing.
         before: Page of an earlier plan, with which the page compares this one.
+        scatters: Further charts, of points.
 
     Example:
         Page(lowered.plan, stages=lowered.stages.seconds).save("plan.html")
@@ -61,6 +63,7 @@ class Page:
     stages: Mapping[str, float] = field(factory=dict)
     note: str = ""
     before: Page | None = None
+    scatters: Sequence[Scatter] = ()
 
     def data(self) -> dict[str, Any]:
         """Return the contents of the page as plain data, with the documents of the plan.
@@ -84,6 +87,7 @@ class Page:
             "plan": plan.to_dict(),
             "explanation": Explanation(plan).to_dict(),
             "graphs": [_drawn(method) for method in plan.methods],
+            "scatters": [asdict(scatter) for scatter in self.scatters],
             "charts": charts(plan, self.artifact, profile, self.stages),
             "run": {"method": profile.method, "ms": profile.ms} if profile else None,
             "times": _times(profile) if profile else {},

@@ -11,6 +11,7 @@ from etdev_page.page import Page
 from models import plans
 
 from etdev import Plan
+from etdev.cli.viewing import Scatter
 from etdev.schema.profile import Cost, Profile
 
 
@@ -41,9 +42,19 @@ def pages(tmp_path_factory):
         "twelve": Page(
             plans.masked(12, "block_"), "a_package_with_a_long_name.models.encoder:twelve_layers"
         ),
+        "tuned": Page(plans.chain(1), scatters=[scatter()]),
         "changes": Page(plans.chain(4), "new.pte", before=Page(plans.chain(3), profile=profile)),
     }
     return {name: page.save(folder / f"{name}.html") for name, page in made.items()}
+
+
+def scatter() -> Scatter:
+    figures = {"0 (chosen)": (0.0, 2.0), "1": (1e-4, 1.0), "2": (1e-2, 0.5), "3": (1e-2, 1.5)}
+    points = [
+        {"name": name, "x": x, "y": y, "text": f"candidate {name}\n8da4w: 0, 2", "marked": y < 1.5}
+        for name, (x, y) in figures.items()
+    ]
+    return Scatter("Candidates", ("error", "latency in ms"), points)
 
 
 @pytest.fixture
@@ -368,6 +379,25 @@ def ground(browser) -> list[int]:
     """The colour of the page itself."""
     code = "getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).map(Number)"
     return browser.evaluate(code)
+
+
+def test_candidates_are_drawn_by_error_and_latency_and_say_what_they_are(browser, pages):
+    browser.open(pages["tuned"])
+    browser.evaluate("openView('charts')")
+    assert browser.texts(".scatter button") == ["0 (chosen)", "1", "2", "3"]
+    middle = "(r => [r.left + r.width / 2, r.top + r.height / 2])(dot.getBoundingClientRect())"
+    places = browser.evaluate(
+        f"[...document.querySelectorAll('.scatter button')].map(dot => {middle})"
+    )
+    (_, y0), (x1, y1), (x2, y2), (x3, y3) = places
+    assert places[0][0] == pytest.approx(x1, abs=1), "an error of 0 stands at the least one"
+    assert x1 < x2 == pytest.approx(x3, abs=1)
+    # A halved latency is as far below at any height.
+    assert y0 < y3 < y1 < y2
+    assert y1 - y0 == pytest.approx(y2 - y1, abs=1)
+    browser.evaluate("document.querySelectorAll('.scatter button')[2].focus()")
+    assert browser.texts(".chart pre") == ["candidate 2\n8da4w: 0, 2"]
+    assert browser.evaluate("document.querySelectorAll('.scatter .marked').length") == 2
 
 
 def test_it_is_dark_where_the_system_is(browser, pages):

@@ -71,10 +71,14 @@ class Setup:
         on_failure: Literal["error", "fallback"] | None = None,
         **deciding: Any,
     ) -> Setup:
-        """Make a setup of `Lowerer`'s arguments, and raise its errors."""
+        """Make a setup of `Lowerer`'s arguments, with the plugins that can compile here.
+
+        Raises:
+            EtdevError: As `Lowerer` does, and if a plugin that is named can't compile here.
+        """
         if not isinstance(registry, Registry):
             registry = load(Path(registry) if registry else None)
-        composition = compose(plugins, Options(registry=registry, **deciding))
+        composition = compose(plugins, Options(registry=registry, **deciding)).fit(tolerant=False)
         rules = composition.rules
         entries = []
         for plugin in composition.delegating:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+from attrs import evolve
 
-from etdev.cli import lowerers, options, results
+from etdev.cli import lowerers, options, results, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import CacheError
 from etdev.schema.caching import size_of
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
+from etdev_tune.chart import candidates
 from etdev_tune.outputs import Outputs
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import TUNING, Report, Trial
@@ -107,6 +109,7 @@ def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | Non
 @click.option(
     "--max-size", callback=_bytes, metavar="SIZE", help="Largest size of the files, such as 20MB.",
 )  # fmt: skip
+@viewing.options
 @options.all_rows
 @options.as_json
 @options.workers
@@ -147,6 +150,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev tune net.py:model -o net.pte --precision auto --data calls.pt --max-error 1e-2
     etdev tune net.py:model -o net.pte --precision auto --data calls.pt --max-size 20MB
     etdev tune net.py:model -o net.pte --point 4
+    etdev tune -o net.pte --show --html net.html
 
     Measurements are kept: stopped and started again, it continues.
 
@@ -155,6 +159,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     passed = {name: lowering.pop(name) for name in _PASSED}
     if store and no_store:
         raise click.UsageError("give --store or --no-store, not both")
+    viewing.check()
     if show and output:
         _print(Outputs(output).read_report(), output)
         return
@@ -197,6 +202,7 @@ def _print(report: Report, output: Path) -> None:
         lambda: TUNING.stamped(CONVERTER.unstructure(report)),
         [_candidates(report), *_layers(report), *_lines(report, Outputs(output))],
     )
+    viewing.write(lambda: evolve(viewing.of_artifact(output), scatters=[candidates(report)]))
 
 
 def _candidates(report: Report) -> Sheet:

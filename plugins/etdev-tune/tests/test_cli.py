@@ -38,8 +38,18 @@ def test_a_tuning_is_written_shown_and_made_again(target, here):
     assert "net.pte: made again by etdev lower --registry net.registry.toml; lock net.lock" in out
     shown = succeeds("tune -o net.pte --show")
     assert shown.splitlines()[:5] == out.splitlines()[:5]
-    document = json.loads(succeeds("tune -o net.pte --show --json"))
+    document = json.loads(succeeds("tune -o net.pte --show --json --html net.html"))
     assert (document["schema"], document["chosen"]) == ("etdev.tuning", "untuned")
+    page = (here / "net.html").read_text("utf-8").partition('<script id="data"')[2]
+    data = json.loads(page.partition(">")[2].partition("</script>")[0])
+    ((title, points),) = [(chart["title"], chart["points"]) for chart in data["scatters"]]
+    assert title == "Candidates; the front is marked"
+    assert {point["name"].partition(" ")[0]: point["y"] for point in points} == {
+        str(number): trial["latency_ms"]["value"]
+        for number, trial in enumerate(document["trials"])
+        if trial["latency_ms"]
+    }
+    assert any(point["name"].endswith("(chosen)") for point in points)
     first = (here / "net.pte").read_bytes()
     succeeds(f"lower {MLP} -o net.pte --registry net.registry.toml --lock net.lock --locked")
     assert (here / "net.pte").read_bytes() == first
@@ -102,3 +112,9 @@ def test_wrong_usage_is_told(here, words, message):
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5m", 90), ("2 h", 7200), ("5s", 5)])
 def test_durations(text, seconds):
     assert _duration(None, None, text) == seconds
+
+
+def test_a_plugin_that_can_not_compile_here_is_left_out_unless_it_is_named(target, here):
+    every = TUNE.replace(" --plugin cpu", "")
+    assert "trt" not in succeeds(every)
+    assert fails(f"{every} --plugin trt").startswith("trt: can't compile here")

@@ -32,6 +32,7 @@ function showCharts() {
     const most = Math.max(...chart.bars.map((bar) => bar[1])) || 1;
     return el("div", { class: "chart" }, el("h2", {}, chart.title), chart.bars.map((bar) => barOf(chart.unit, bar, most)), chart.note ? quiet(chart.note) : "");
   });
+  drawn.unshift(...SIDE.scatters.map(scatterOf));
   byId("charts").replaceChildren(...(drawn.length ? drawn : [quiet("No weights are inside delegates, and nothing was measured.")]));
 }
 
@@ -41,3 +42,26 @@ function barOf(unit, [name, value, owner], most) {
   const bar = el("i", { style: `width: ${(100 * value) / most}%`, ...(owner ? { owner } : {}) });
   return el(target ? "button" : "div", { class: "bar", onclick: () => target && goTo(target) }, el("span", {}, words(name)), bar, el("b", {}, shown));
 }
+
+// Points at their logarithms; the text of the one that is pointed at or focused is below them.
+function scatterOf({ title, axes, points }) {
+  const text = el("pre", { class: "quiet" }, "Point at a candidate to see what it is.");
+  const places = [points.map((point) => point.x), points.map((point) => point.y)].map(inLogarithms);
+  const dots = points.map((point, at) => {
+    const show = () => text.replaceChildren(point.text);
+    const style = `left: ${places[0][at]}%; bottom: ${places[1][at]}%`;
+    return el("button", { class: point.marked ? "marked" : "", style, title: point.text, onmouseenter: show, onfocus: show }, point.name);
+  });
+  const [across, up] = axes.map((axis, at) => quiet(`${axis}, ${ends(points.map((point) => (at ? point.y : point.x)))}`));
+  return el("div", { class: "chart" }, el("h2", {}, title), up, el("div", { class: "scatter" }, dots), across, text);
+}
+
+// Numbers as percent of the way from the logarithm of the least to that of the largest.
+function inLogarithms(numbers) {
+  const least = Math.min(...numbers.filter((number) => number > 0));
+  const logarithms = numbers.map((number) => Math.log(Math.max(number, least)));
+  const [low, high] = [Math.min(...logarithms), Math.max(...logarithms)];
+  return logarithms.map((one) => (high > low ? (100 * (one - low)) / (high - low) : 50));
+}
+
+const ends = (numbers) => `${Math.min(...numbers).toPrecision(2)} to ${Math.max(...numbers).toPrecision(2)}`;
