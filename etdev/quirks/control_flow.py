@@ -36,6 +36,12 @@ def _held_tensor(node: Node) -> torch.Tensor | None:
     return held if node.op == "get_attr" and isinstance(held, torch.Tensor) else None
 
 
+def branch_constants(program: ExportedProgram) -> list[Node]:
+    """Return the nodes of branches that read a tensor which the branch holds."""
+    branches = graph_modules(program.graph_module)[1:]
+    return [n for b in branches for n in b.graph.nodes if _held_tensor(n) is not None]
+
+
 def _write_out(node: Node) -> None:
     """Compute a tensor that a branch holds from its numbers.
 
@@ -161,7 +167,7 @@ BRANCH_CONSTANTS = Quirk(
     "which no later trace takes.",
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
     affects="torch<2.16",
-    find=Nodes(only=lambda node: _held_tensor(node) is not None, branches=True),
+    find=branch_constants,
     fix=partial(with_changed, change=_write_out),
     refusal=Refusal(
         "a branch or a loop's body holds a tensor, which ExecuTorch can't trace ({why})",
