@@ -100,6 +100,7 @@ class Compilation:
             }
             lowered = compiler.compile(splits)
 
+        @settled_heap()
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
             apply = decision.quirks.apply

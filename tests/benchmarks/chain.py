@@ -103,7 +103,8 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     with settled_heap():
         taken = Split(program, plan.partitions)
         compiled = Compiler(plugins).compile({"forward": taken})
-    programs = {"forward": taken.join(compiled["forward"])}
+    with settled_heap():
+        programs = {"forward": taken.join(compiled["forward"])}
     return EdgeProgramManager(programs, None, unverified(EdgeCompileConfig()))
 
 

@@ -27,7 +27,7 @@ BUDGETS = {
     # Issue 32: sizes have the ranges again that a compiler narrows.
     "graph": (1_816, 1_800),
     # Issue 33: weights that are stored more than once.
-    "lowering": (972, 900),
+    "lowering": (973, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_400, 1_400),
     "portable": (3_198, 3_200),
