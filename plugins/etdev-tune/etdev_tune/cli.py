@@ -15,6 +15,7 @@ from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import CacheError
 from etdev.schema.caching import size_of
+from etdev.schema.plan import Plan
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.chart import candidates
@@ -180,7 +181,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         methods, own = sources.methods(source, say), lowerers.arguments(**lowering)
         if point is not None:
             tuning = write_point(point, methods, output, say, **own)
-            _print(tuning.report, output)
+            _print(tuning.report, output, tuning.plan)
             return
         tuning = tune(
             methods,
@@ -194,15 +195,21 @@ def command(  # noqa: PLR0913 - an argument for each option
             **own,
             listener=say,
         )
-    _print(tuning.report, output)
+    _print(tuning.report, output, tuning.plan)
 
 
-def _print(report: Report, output: Path) -> None:
+def _print(report: Report, output: Path, plan: Plan | None = None) -> None:
     results.report(
         lambda: TUNING.stamped(CONVERTER.unstructure(report)),
         [_candidates(report), *_layers(report), *_lines(report, Outputs(output))],
     )
-    viewing.write(lambda: evolve(viewing.of_artifact(output), scatters=[candidates(report)]))
+    viewing.write(lambda: _viewed(report, output, plan))
+
+
+def _viewed(report: Report, output: Path, plan: Plan | None) -> viewing.Viewed:
+    """Return the .pte with its plan, if that is known or in the file, and the candidates."""
+    viewed = evolve(viewing.of_artifact(output), scatters=[candidates(report)])
+    return evolve(viewed, plan=plan, note="") if plan else viewed
 
 
 def _candidates(report: Report) -> Sheet:

@@ -32,17 +32,24 @@ def target(here, monkeypatch):
 TUNE = f"tune {MLP} -o net.pte --plugin cpu --budget 600s --store kept"
 
 
+def drawn(page):
+    """Return the data of a page."""
+    text = page.read_text("utf-8").partition('<script id="data"')[2]
+    return json.loads(text.partition(">")[2].partition("</script>")[0])
+
+
 def test_a_tuning_is_written_shown_and_made_again(target, here):
-    out = succeeds(TUNE)
+    out = succeeds(f"{TUNE} --html tuned.html")
     assert "untuned" in out
+    assert drawn(here / "tuned.html")["plan"]["methods"], "the plan is known after a tuning"
     assert "net.pte: made again by etdev lower --registry net.registry.toml; lock net.lock" in out
     shown = succeeds("tune -o net.pte --show")
     assert shown.splitlines()[:5] == out.splitlines()[:5]
     document = json.loads(succeeds("tune -o net.pte --show --json --html net.html"))
     assert (document["schema"], document["chosen"]) == ("etdev.tuning", "untuned")
-    page = (here / "net.html").read_text("utf-8").partition('<script id="data"')[2]
-    data = json.loads(page.partition(">")[2].partition("</script>")[0])
-    ((title, points),) = [(chart["title"], chart["points"]) for chart in data["scatters"]]
+    ((title, points),) = [
+        (chart["title"], chart["points"]) for chart in drawn(here / "net.html")["scatters"]
+    ]
     assert title == "Candidates; the front is marked"
     assert {point["name"].partition(" ")[0]: point["y"] for point in points} == {
         str(number): trial["latency_ms"]["value"]
