@@ -50,7 +50,7 @@ class Viewed:
         stages: Seconds of each stage of the lowering.
         note: A remark for the reader, such as why something is missing.
         before: The same of the plan that `etdev diff` compares with.
-        scatters: Charts of the command's own.
+        scatters: Scatter charts that the command adds.
     """
 
     plan: Plan

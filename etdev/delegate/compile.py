@@ -18,7 +18,7 @@ from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.partition import Partition
-from etdev.upstream.tracing import settled_heap
+from etdev.upstream.tracing import without_full_collections
 
 # Called with a partition, its new state, and the seconds that it took.
 Tell = Callable[[Partition, str, float], None]
@@ -49,7 +49,7 @@ class Compiler:
     # Results of the plans before a failure, by key.
     _before: dict[str, tuple[Sequence[PreprocessResult], Outcome]] = field(factory=dict, init=False)
 
-    @settled_heap()
+    @without_full_collections()
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
         """Return for each method its compiled partitions in plan order; nothing after a failure.
 

@@ -74,9 +74,9 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 
 @contextmanager
 def with_ranges_kept(mode: FakeTensorMode | None) -> Iterator[None]:
-    """Run a compiler, whose traces narrow the ranges of sizes to what torch guards on.
+    """Give sizes their ranges back after a compiler, whose traces narrow them by torch's guards.
 
-    A convolution traced for a batch of 2 takes a batch of 16 for another case.
+    torch traces a convolution with a batch of 2 under the guard that the batch is below 16.
     """
     env = mode.shape_env if mode else None
     ranges = dict(env.var_to_range) if env else {}

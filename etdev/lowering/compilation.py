@@ -30,7 +30,7 @@ from etdev.schema.plan import Plan
 from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
-from etdev.upstream.tracing import settled_heap
+from etdev.upstream.tracing import without_full_collections
 
 
 @refusing(EtdevError, "Lowerer")
@@ -89,7 +89,7 @@ class Compilation:
             return None
         return Dispatcher(start_processes(self.jobs - 1), self.jobs - 1, memory)
 
-    @settled_heap()
+    @without_full_collections()
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; return a function that builds the methods, afresh at every call."""
         tell.plan, tell.done = decision.plan, 0
@@ -100,7 +100,7 @@ class Compilation:
             }
             lowered = compiler.compile(splits)
 
-        @settled_heap()
+        @without_full_collections()
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
             apply = decision.quirks.apply

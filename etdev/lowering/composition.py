@@ -41,7 +41,7 @@ from etdev.schema.device import Probe
 from etdev.schema.pins import pins
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import SharedState
-from etdev.upstream.tracing import settled_heap
+from etdev.upstream.tracing import without_full_collections
 
 # The advice about a node that no plugin takes.
 NO_PLUGIN = (
@@ -98,7 +98,7 @@ class Composition:
         expander = expander or Expander(table={})
         return Planner(self.plugins, self.rules, expander, barred=barred or {})
 
-    @settled_heap()
+    @without_full_collections()
     def plan(
         self,
         programs: Mapping[str, ExportedProgram],

@@ -108,7 +108,7 @@ def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> E
     return program
 
 
-# Also of the portable plugin, for orders that most kernels don't read.
+# A row of the portable plugin refuses in these words, too: most kernels read the plain order alone.
 UNREAD_ORDER = Refusal(
     "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
     "lower with etdev.Lowerer, which computes it with other ops",

@@ -42,7 +42,7 @@ class Wishes:
             self._by_plugin[plugin.name] = evolve(wish, ops=ops)
             (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
             self.decomposed.update(dict.fromkeys(wish.decomposes))
-        # Those of all wishes, each once.
+        # Ops that any plugin wants whole, and these with the ops that plugins have formulas for.
         self.whole = list({**shown, **self.inside})
         self.ops = list({**shown, **self.inside, **self.decomposed})
 

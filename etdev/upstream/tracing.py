@@ -25,7 +25,7 @@ from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
 
 _turn = threading.RLock()
-# How many collections of the middle generation, each of 7,000 new objects, one full one waits for.
+# A full collection waits for this many of the middle generation, each of 7,000 new objects.
 _NO_FULL_COLLECTION = 1_000_000
 
 
@@ -45,7 +45,7 @@ def _is_frozen() -> bool:
 
 
 @contextmanager
-def settled_heap() -> Iterator[None]:
+def without_full_collections() -> Iterator[None]:
     """Put off full collections of garbage; a block inside another one changes nothing.
 
     Building hundreds of small graphs sets off collections that walk all of torch each time, and the

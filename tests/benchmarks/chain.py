@@ -24,7 +24,7 @@ from etdev.graph.nodes import op_name
 from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
 from etdev.upstream.edge import unverified
-from etdev.upstream.tracing import settled_heap
+from etdev.upstream.tracing import without_full_collections
 
 LINEAR = ("aten.linear.default", "aten.addmm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")
@@ -98,12 +98,12 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     """Plan, split, compile and join, as `Lowerer.lower` does after the edge conversion."""
     plugins = [from_object(Null())]
     planner = Planner(plugins)
-    with settled_heap():
+    with without_full_collections():
         plan, program = planner.plan(manager.exported_program(), "forward", {})
-    with settled_heap():
+    with without_full_collections():
         taken = Split(program, plan.partitions)
         compiled = Compiler(plugins).compile({"forward": taken})
-    with settled_heap():
+    with without_full_collections():
         programs = {"forward": taken.join(compiled["forward"])}
     return EdgeProgramManager(programs, None, unverified(EdgeCompileConfig()))
 

@@ -7,7 +7,7 @@ import pickle
 import select
 import subprocess
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,14 @@ class Process:
         process, self._process = self._process, None
         if process is None:
             return 0
-        end = time.monotonic() + 5
-        while process.poll() is None and time.monotonic() < end:
+        # It may be gone, with a question unread.
+        with suppress(OSError):
             process.stdin.close()
-            time.sleep(0.01)
-        process.kill() if process.poll() is None else None
-        return process.wait()
+        try:
+            return process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
 
 
 def answering(answer: Any) -> None:

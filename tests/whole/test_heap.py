@@ -9,7 +9,7 @@ import pytest
 # In processes of their own, since that of the tests is settled for good; torch is imported once.
 START = """
 import gc, os, sys
-from etdev.upstream.tracing import settled_heap
+from etdev.upstream.tracing import without_full_collections
 from etdev.delegate.executors.processes import loading
 assert "executorch.exir" not in sys.modules
 for code in sys.argv[1:]:
@@ -27,8 +27,8 @@ CODES = (
     # Full collections wait for the end of the outermost, and happen as before afterwards.
     """
 usual, full = gc.get_threshold(), gc.get_stats()[2]["collections"]
-with settled_heap():
-    with settled_heap():
+with without_full_collections():
+    with without_full_collections():
         made = [[] for _ in range(300_000)]
     made += [[] for _ in range(300_000)]
     assert gc.get_stats()[2]["collections"] == full
@@ -42,7 +42,7 @@ assert gc.get_stats()[2]["collections"] > full
     # A heap that the caller froze stays so.
     """
 gc.freeze()
-with settled_heap():
+with without_full_collections():
     pass
 assert gc.get_freeze_count()
 """,
@@ -51,7 +51,7 @@ assert gc.get_freeze_count()
 with loading():
     assert not gc.isenabled()
 assert gc.isenabled() and gc.get_freeze_count()
-with settled_heap():
+with without_full_collections():
     pass
 assert gc.get_freeze_count()
 """,

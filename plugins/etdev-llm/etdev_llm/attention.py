@@ -1,7 +1,7 @@
-"""Attention in few ops: heads that share keys are rows of one product, and no row is masked whole.
+"""Attention in fewer ops than PyTorch's `scaled_dot_product_attention` is decomposed to.
 
-PyTorch's own is decomposed to a copy of the cache for each head that shares it, and a search for
-rows whose keys are all masked, which the masks of decoders don't have.
+The heads that share keys become rows of one product, so that the cache is not copied for each head.
+There is no search for rows whose keys are all masked, since the masks of decoders have none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def attend(  # noqa: PLR0913 - as transformers' interface has it
     position_bias: torch.Tensor | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return what each token reads, (1, tokens, heads, size), and no shares."""
+    """Return the output of attention, (1, tokens, heads, size), and None for its weights."""
     if attention_mask is None or position_bias is not None:
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask,
@@ -35,9 +35,9 @@ def attend(  # noqa: PLR0913 - as transformers' interface has it
     groups, heads = key.shape[1], query.shape[1] // key.shape[1]
     rows = _together(query * (scaling or query.shape[3] ** -0.5), groups)
     scores = _apart(rows @ key.transpose(2, 3), heads, query.shape[2]) + attention_mask
-    shares = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    read = _apart(_together(shares, groups) @ value, heads, query.shape[2])
-    return read.transpose(1, 2).contiguous(), None
+    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    output = _apart(_together(weights, groups) @ value, heads, query.shape[2])
+    return output.transpose(1, 2).contiguous(), None
 
 
 def _together(value: torch.Tensor, groups: int) -> torch.Tensor:

@@ -50,7 +50,7 @@ class Page:
         stages: Seconds of each stage of the lowering.
         note: Remark for the reader, such as why something is missing.
         before: Page of an earlier plan, with which the page compares this one.
-        scatters: Further charts, of points.
+        scatters: Scatter charts, drawn above the others.
 
     Example:
         Page(lowered.plan, stages=lowered.stages.seconds).save("plan.html")

@@ -59,10 +59,10 @@ def cases_of(
     Without inputs, the example inputs are taken, and fresh ones like them with dynamic sizes at
     their bounds. A file's inputs are `Leaves`.
     """
-    if isinstance(inputs, Mapping) and (unknown := set(inputs) - set(references)):
+    by_method = isinstance(inputs, Mapping)
+    if by_method and (unknown := set(inputs) - set(references)):
         what = f"there is no method {sorted(unknown)[0]!r}"
         raise TuneError("inputs", what, f"the methods are {', '.join(references)}")
-    by_method = isinstance(inputs, Mapping)
     return [
         _case(reference, inputs.get(name) if by_method else inputs, least)
         for name, reference in references.items()

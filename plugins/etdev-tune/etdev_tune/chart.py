@@ -39,7 +39,6 @@ def _lines(trial: Trial) -> Iterator[str]:
     yield f"plugins: {', '.join(trial.plugins)}"
     recipe = Recipe.of_options(trial.options.get(PLUGIN, {}).get("layers", ()), ()).layers
     for scheme in dict.fromkeys(recipe.values()):
-        layers = [layer for layer, own in recipe.items() if own == scheme]
-        yield f"{scheme}: {', '.join(layers)}"
+        yield f"{scheme}: {', '.join(layer for layer, own in recipe.items() if own == scheme)}"
     if recipe:
         yield f"{FLOAT}: every other layer"

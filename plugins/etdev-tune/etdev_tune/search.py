@@ -139,9 +139,11 @@ class Search:
         if isinstance(build, Build):
             # An average, since the first candidates load libraries.
             self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
-        outcome = self.contest.measurer.record(build) if isinstance(build, Build) else build
-        self.attempts.append(Attempt(candidate, outcome, **predictions))
-        return self.attempts[-1]
+            done = Attempt(candidate, self.contest.measurer.record(build), **predictions)
+        else:
+            done = Attempt(candidate, build, **predictions)
+        self.attempts.append(done)
+        return done
 
     def _baseline(self, candidate: Candidate) -> None:
         """Build a baseline, unless the budget is spent and there is another one."""

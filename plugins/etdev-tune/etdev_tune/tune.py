@@ -136,9 +136,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         say("reference", "eager PyTorch")
         with scratch() as builds:
             builder = Builder(methods, setup, Path(builds))
-            eager = builder.references
-            known = data_of(eager, data, metric) if precision else None
-            cases = known.judging if known else cases_of(eager, measured_on)
+            known = data_of(builder.references, data, metric) if precision else None
+            cases = known.judging if known else cases_of(builder.references, measured_on)
             if known and known.metric is not None and metric_drop is not None:
                 limits = evolve(limits, metric=known.metric - metric_drop)
             measurer = Measurer(target, fingerprint, cases, how, kept, say)

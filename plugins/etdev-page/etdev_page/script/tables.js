@@ -43,16 +43,16 @@ function barOf(unit, [name, value, owner], most) {
   return el(target ? "button" : "div", { class: "bar", onclick: () => target && goTo(target) }, el("span", {}, words(name)), bar, el("b", {}, shown));
 }
 
-// Points at their logarithms; the text of the one that is pointed at or focused is below them.
+// Place points by the logarithms of their values, and show the text of the one in focus below.
 function scatterOf({ title, axes, points }) {
   const text = el("pre", { class: "quiet" }, "Point at a candidate to see what it is.");
-  const places = [points.map((point) => point.x), points.map((point) => point.y)].map(inLogarithms);
+  const values = [points.map((point) => point.x), points.map((point) => point.y)];
+  const [lefts, bottoms] = values.map(inLogarithms);
   const dots = points.map((point, at) => {
     const show = () => text.replaceChildren(point.text);
-    const style = `left: ${places[0][at]}%; bottom: ${places[1][at]}%`;
-    return el("button", { class: point.marked ? "marked" : "", style, title: point.text, onmouseenter: show, onfocus: show }, point.name);
+    return el("button", { class: point.marked ? "marked" : "", style: `left: ${lefts[at]}%; bottom: ${bottoms[at]}%`, title: point.text, onmouseenter: show, onfocus: show }, point.name);
   });
-  const [across, up] = axes.map((axis, at) => quiet(`${axis}, ${ends(points.map((point) => (at ? point.y : point.x)))}`));
+  const [across, up] = axes.map((axis, at) => quiet(`${axis}, ${ends(values[at])}`));
   return el("div", { class: "chart" }, el("h2", {}, title), up, el("div", { class: "scatter" }, dots), across, text);
 }
 

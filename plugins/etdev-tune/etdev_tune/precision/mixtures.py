@@ -47,7 +47,7 @@ class Mixtures:
         limit: Largest error that is allowed; None for any.
         factor: Measured errors as a multiple of predicted ones, so far.
         measured: The recipes that were tried.
-        known: Their errors, but those of other weights.
+        known: Measured errors, without those of recipes that were tried with another weight.
     """
 
     layers: Mapping[str, Layer]
