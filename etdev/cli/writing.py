@@ -16,7 +16,6 @@ from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
-from etdev.schema.tensors import loading, repeats
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
@@ -78,12 +77,9 @@ class Written:
         missed = presenters.missed(Explanation(lowered.plan))
         if missed.rows:
             yield missed if options.given("every") else missed.first(_TOP, "; --all shows them")
-        plan, known = lowered.plan, self.verification
-        yield from (
-            f"{output}: {line}" for line in (*loading(plan.state), *repeats(plan.stored_again))
-        )
+        known = self.verification
         checked = tables.verification(known) if known else ["not verified: --no-verify"]
-        yield from (f"{output}: {line}" for line in checked)
+        yield from (f"{output}: {line}" for line in (*lowered.plan.notes, *checked))
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain data."""

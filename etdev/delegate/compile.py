@@ -35,6 +35,7 @@ class Compiler:
         dispatcher: Gives calls to workers; None to compile in this process, one after the other.
         tolerant: Keep failures and go on, instead of raising the first.
         outcomes: The outcome of each partition, in the order of the calls of backends.
+        modules: The compiled partitions, by method and name.
     """
 
     plugins: Sequence[Plugin]
@@ -44,7 +45,7 @@ class Compiler:
     tolerant: bool = False
     outcomes: list[Outcome] = field(factory=list, init=False)
     failures: list[Done] = field(factory=list, init=False)
-    _lowered: dict[tuple[str, str], LoweredBackendModule] = field(factory=dict, init=False)
+    modules: dict[tuple[str, str], LoweredBackendModule] = field(factory=dict, init=False)
     _backends: dict[str, type[BackendDetails]] = field(factory=dict, init=False)
     # Results of the plans before a failure, by key.
     _before: dict[str, tuple[Sequence[PreprocessResult], Outcome]] = field(factory=dict, init=False)
@@ -57,7 +58,7 @@ class Compiler:
             CompileError: A backend is not loaded, has a namesake, or failed; the text names plugin,
                 partition, method and the source modules.
         """
-        self.outcomes, self.failures, self._lowered, self._backends = [], [], {}, {}
+        self.outcomes, self.failures, self.modules, self._backends = [], [], {}, {}
         for split in splits.values():
             for partition in split.partitions:
                 self.tell(partition, "waiting", 0.0)
@@ -72,7 +73,7 @@ class Compiler:
         if self.failures:
             return {}
         return {
-            method: [self._lowered[method, partition.name] for partition in split.partitions]
+            method: [self.modules[method, partition.name] for partition in split.partitions]
             for method, split in splits.items()
         }
 
@@ -158,7 +159,7 @@ class Compiler:
     def _use(self, call: Call, results: Sequence[PreprocessResult], outcome: Outcome) -> None:
         for number, (job, result) in enumerate(zip(call.jobs, results, strict=True)):
             partition = job.partition
-            self._lowered[partition.method, partition.name] = job.module(result)
+            self.modules[partition.method, partition.name] = job.module(result)
             own = evolve(
                 outcome,
                 plugin=partition.plugin,

@@ -20,6 +20,7 @@ from etdev.delegate.split import Weights
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.lowering.composition import Composition
 from etdev.lowering.lowered import Lowered
+from etdev.lowering.storage import growths
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.decision import Decision
@@ -68,7 +69,9 @@ class Compilation:
                 if not compiler.failures:
                     break
                 decision = self._again(decision, compiler.failures, barred)
-        rules, plugins = self.composition.rules, self.composition.plugins
+        plan, rules, plugins = decision.plan, self.composition.rules, self.composition.plugins
+        known = growths(plan.methods, decision.programs, compiler.modules)
+        decision = evolve(decision, plan=evolve(plan, growths=tuple(known)))
         weights, outcomes = Weights(decision.programs), tuple(compiler.outcomes)
         return Lowered(decision, rules.strict, rules.budget, outcomes, weights, plugins, build)
 

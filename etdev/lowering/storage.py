@@ -1,32 +1,75 @@
-"""Storage of weights: those that a .pte stores more than once, over all methods and backends."""
+"""Storage of weights: those stored more than once, and plugins that make a .pte larger."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.edge.shared_state import by_place
+from etdev.edge.shared_state import Weight, by_place
 from etdev.schema.plan import MethodPlan
-from etdev.schema.tensors import StoredAgain
+from etdev.schema.tensors import Growth, StoredAgain
 
 # The owner of constants that no delegate holds; ExecuTorch stores equal ones once.
 _PROGRAM = "portable"
+# A plugin is said to make a .pte larger from this part of all weights on, and from these bytes.
+_PART, _LEAST = 10, 64 * 1024
 
 
 def stored_again(
     plans: Sequence[MethodPlan], programs: Mapping[str, ExportedProgram]
 ) -> Iterator[StoredAgain]:
     """Yield the weights that the .pte stores more than once, over all methods."""
-    known = {plan.method: _homes(plan) for plan in plans}
-    for weights in by_place(programs).values():
-        homes: dict[Hashable, str] = {}
-        targets: dict[str, tuple[str, ...]] = {}
-        for weight in (weight for weight in weights if not weight.is_written):
-            homes |= known[weight.method].get(weight.target, {_PROGRAM: _PROGRAM})
-            targets[weight.method] = (*targets.get(weight.method, ()), weight.target)
+    for weights, homes in _stores(plans, programs):
         if len(homes) > 1:
+            targets: dict[str, tuple[str, ...]] = {}
+            for weight in weights:
+                targets[weight.method] = (*targets.get(weight.method, ()), weight.target)
             yield StoredAgain(targets, tuple(homes.values()), weights[0].size_bytes)
+
+
+def growths(
+    plans: Sequence[MethodPlan],
+    programs: Mapping[str, ExportedProgram],
+    modules: Mapping[tuple[str, str], LoweredBackendModule],
+) -> Iterator[Growth]:
+    """Yield the plugins whose delegates are much larger than the weights that only they store.
+
+    `modules` are the compiled partitions, by method and name.
+    """
+    alone, total = Counter[str](), 0
+    for weights, homes in _stores(plans, programs):
+        total += weights[0].size_bytes
+        if len(owners := set(homes.values())) == 1:
+            alone[owners.pop()] += weights[0].size_bytes
+    parts: dict[str, dict[Hashable, int]] = {}
+    for partition in (partition for plan in plans for partition in plan.partitions):
+        key, own = (partition.method, partition.name), parts.setdefault(partition.plugin, {})
+        own[key] = len(modules[key].processed_bytes)
+        if data := modules[key].named_data_store_output:
+            # Delegates that name the same data have it in common.
+            entries = data.pte_data.items()
+            own |= {name: len(data.buffers[entry.buffer_index]) for name, entry in entries}
+    for plugin, sizes in parts.items():
+        growth = Growth(plugin, sum(sizes.values()), alone[plugin])
+        if growth.more_bytes > max(_LEAST, total // _PART):
+            yield growth
+
+
+def _stores(
+    plans: Sequence[MethodPlan], programs: Mapping[str, ExportedProgram]
+) -> Iterator[tuple[list[Weight], dict[Hashable, str]]]:
+    """Yield the names of each weight that no method writes, and the plugins that store it."""
+    known = {plan.method: _homes(plan) for plan in plans}
+    for every in by_place(programs).values():
+        homes: dict[Hashable, str] = {}
+        weights = [weight for weight in every if not weight.is_written]
+        for weight in weights:
+            homes |= known[weight.method].get(weight.target, {_PROGRAM: _PROGRAM})
+        if weights:
+            yield weights, homes
 
 
 def _homes(plan: MethodPlan) -> dict[str, dict[Hashable, str]]:

@@ -14,7 +14,7 @@ from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed, counted
 from etdev.schema.structuring import CONVERTER
-from etdev.schema.tensors import Copy, SharedState, StoredAgain, loading, repeats
+from etdev.schema.tensors import Copy, Growth, SharedState, StoredAgain, loading, repeats
 
 
 @frozen(repr=False)
@@ -78,12 +78,14 @@ class Plan(Displayed):
         plugins: Names and versions of the plugins that were asked, in claim order.
         state: The buffers that several methods share in eager PyTorch.
         stored_again: The weights that the .pte stores more than once, over all methods.
+        growths: The plugins that make the .pte larger; known when it is compiled.
     """
 
     methods: tuple[MethodPlan, ...]
     plugins: tuple[tuple[str, str], ...] = ()
     state: tuple[SharedState, ...] = ()
     stored_again: tuple[StoredAgain, ...] = ()
+    growths: tuple[Growth, ...] = ()
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -94,7 +96,12 @@ class Plan(Displayed):
     def summary(self) -> str:
         """The plans of all methods in a few words."""
         methods = (method.summary for method in self.methods)
-        return "; ".join([*methods, *loading(self.state), *repeats(self.stored_again)])
+        return "; ".join([*methods, *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        """A line about state that is shared, weights that are stored again, and larger plugins."""
+        return [*loading(self.state), *repeats(self.stored_again), *map(str, self.growths)]
 
     def diff(self, other: Plan) -> Difference:
         """Return what is different in another plan."""
@@ -107,7 +114,7 @@ class Plan(Displayed):
         """Return the plan as plain data."""
         data = CONVERTER.unstructure(self)
         # Most plans have none, and documents without these keys keep their version.
-        for key in ("state", "stored_again"):
+        for key in ("state", "stored_again", "growths"):
             if not data[key]:
                 del data[key]
         return PLAN.stamped(data)

@@ -142,6 +142,32 @@ class StoredAgain:
         return (len(self.holders) - 1) * self.size_bytes
 
 
+@frozen
+class Growth:
+    """A plugin whose delegates are much larger than the weights that only they store.
+
+    Args:
+        plugin: The plugin.
+        size_bytes: Bytes of their payloads, and of named data, which they have in common.
+        weights_bytes: Bytes of the weights that nothing else in the .pte stores.
+    """
+
+    plugin: str
+    size_bytes: int
+    weights_bytes: int
+
+    @property
+    def more_bytes(self) -> int:
+        """Bytes beyond the weights that the .pte needs in any case."""
+        return self.size_bytes - self.weights_bytes
+
+    def __str__(self) -> str:
+        has = f"its delegates have {self.size_bytes} bytes"
+        only = f"for {self.weights_bytes} bytes of weights that only they store"
+        cure = f"leave out {self.plugin}, or pin large layers to another plugin"
+        return f"{self.plugin} adds about {self.more_bytes} bytes: {has} {only}; {cure}"
+
+
 def repeats(weights: Iterable[StoredAgain]) -> Iterator[str]:
     """Say which weights the .pte stores more than once, with the bytes beyond the first time."""
     groups: dict[tuple[str, str], list[StoredAgain]] = {}

@@ -1,9 +1,10 @@
-"""Weights that a .pte stores more than once are said with their bytes."""
+"""Weights that a .pte stores more than once, and plugins that make it larger, are said."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from models.matrix import SMALL, Tied
 from torch import nn
 
@@ -11,6 +12,7 @@ from etdev import Lowerer
 from etdev.pte.read import read
 from etdev.schema.plan import Plan
 from etdev.schema.tensors import repeats
+from etdev.testing.fakes import Accelerator
 
 
 def occurrences(path, values):
@@ -86,3 +88,73 @@ def test_a_weight_in_one_place_is_none():
     for order in ([], ["cpu"]):
         plan = Lowerer(order).plan(dict(SMALL["mlp"]().programs))
         assert (plan.stored_again, "stored_again" in plan.to_dict()) == ((), False)
+
+
+class Packing(BackendDetails):
+    """A backend that keeps weights in their own dtype."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        values = [*edge_program.state_dict.values(), *edge_program.constants.values()]
+        return PreprocessResult(processed_bytes=b"".join(v.numpy().tobytes() for v in values))
+
+
+class Dequantising(BackendDetails):
+    """A backend that keeps quantised weights as floats."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        values = [*edge_program.state_dict.values(), *edge_program.constants.values()]
+        floats = b"".join(v.float().numpy().tobytes() for v in values)
+        return PreprocessResult(processed_bytes=floats)
+
+
+class Quantised(nn.Module):
+    """A product with a weight of 8 bits."""
+
+    def __init__(self, scale=0.5):
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("weight", torch.ones(512, 512, dtype=torch.int8))
+
+    def forward(self, x):
+        return x @ (self.weight.to(x.dtype) * self.scale)
+
+
+def lowered_by(backend, modules):
+    methods = {name: (module, (torch.ones(2, 512),)) for name, module in modules.items()}
+    plugin = Accelerator("own", backend=backend.__name__)
+    return Lowerer([plugin], simplify=False).lower(methods)
+
+
+def test_a_plugin_that_dequantises_weights_makes_the_file_larger(tmp_path):
+    lowered, honest = (lowered_by(b, {"forward": Quantised()}) for b in (Dequantising, Packing))
+    (growth,) = lowered.plan.growths
+    size = (growth.size_bytes, growth.weights_bytes)
+    assert size[1] >= 512 * 512
+    line = (
+        f"own adds about {size[0] - size[1]} bytes: its delegates have {size[0]} bytes for "
+        f"{size[1]} bytes of weights that only they store; leave out own, or pin large layers to "
+        "another plugin"
+    )
+    assert lowered.plan.summary.endswith(f"; {line}")
+    assert line in str(lowered.plan.__rich__().renderables[-1].rows)
+    assert Plan.from_json(lowered.plan.to_json()) == lowered.plan
+    assert (honest.plan.growths, "growths" in honest.plan.to_dict()) == ((), False)
+    bytes_of = {each: each.save(tmp_path / "net.pte").stat().st_size for each in (lowered, honest)}
+    assert abs(bytes_of[lowered] - bytes_of[honest] - growth.more_bytes) < 1000
+
+
+def test_a_plugin_that_stores_a_weight_for_each_method_makes_the_file_larger():
+    one = Quantised()
+    two = Quantised(0.25)
+    two.weight = one.weight
+    (growth,) = lowered_by(Packing, {"one": one, "two": two}).plan.growths
+    assert growth.more_bytes >= one.weight.nbytes
+    assert lowered_by(Packing, {"one": one, "two": Quantised()}).plan.growths == ()
+
+
+def test_a_plugin_that_shares_weights_makes_no_file_larger():
+    layer = nn.Linear(256, 256)
+    methods = {name: (Layer(layer, f), (torch.ones(2, 256),)) for name, f in (("a", 2), ("b", 3))}
+    assert Lowerer(["cpu"]).lower(methods).plan.growths == ()

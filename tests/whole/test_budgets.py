@@ -21,13 +21,15 @@ BUDGETS = {
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     # Issue 36: charts of a command's own on the page.
     "cli": (2_232, 1_900),
-    "delegate": (2_898, 2_900),
+    # Issue 35: the compiled partitions, for plugins that make a .pte larger.
+    "delegate": (2_899, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
     # Issue 32: sizes have the ranges again that a compiler narrows.
     "graph": (1_816, 1_800),
-    # Issue 33: weights that are stored more than once.
-    "lowering": (973, 900),
+    # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
+    # here and in schema.
+    "lowering": (1_019, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_400, 1_400),
     "portable": (3_198, 3_200),
@@ -41,13 +43,13 @@ BUDGETS = {
     # small outputs, which are compared by their own size; complex numbers, and NaN in words.
     "runtime": (2_523, 1_900),
     "scaffold": (170, 200),
-    "schema": (2_501, 2_300),
+    "schema": (2_534, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
     "upstream": (399, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_060, 24_000)
+HOST = (25_104, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

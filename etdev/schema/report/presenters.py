@@ -27,6 +27,7 @@ def sheets(value: Any) -> Iterator[Sheet]:
         yield from _filled(
             Sheet(("state",), [(line,) for line in loading(value.state)]),
             Sheet(("stored again",), [(line,) for line in repeats(value.stored_again)]),
+            Sheet(("larger by",), [(str(growth),) for growth in value.growths]),
         )
     elif isinstance(value, MethodPlan):
         yield from _method(value)

@@ -11,6 +11,7 @@ from torchao.quantization.granularity import PerAxis, PerGroup
 
 from etdev import Lowerer
 from etdev.errors import SourceError
+from etdev.planner.patterns import Patterns
 from etdev.runtime.runners import PYTHON
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 256}
@@ -72,6 +73,24 @@ def test_a_decoder_that_openvino_may_have_first_is_computed_with_integers(tmp_pa
     for method in lowered.plan.methods:
         owners = {entry.owner for entry in method.ledger if entry.op == "aten.linear.default"}
         assert owners == {"cpu"}
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
+def test_a_plan_that_makes_the_file_larger_says_so(torn, tmp_path, monkeypatch):
+    model = quantised("8da4w", "none", num_hidden_layers=1, vocab_size=1024)
+    alone, without = saved(model, tmp_path)
+    known = without.stat().st_size
+    if torn:
+        monkeypatch.setattr(Patterns, "after", lambda self, *_: self)
+    both, path = saved(model, tmp_path, ("openvino", "cpu"))
+    more = {growth.plugin: growth.more_bytes for growth in both.plan.growths}
+    assert alone.plan.growths == ()
+    assert "; openvino adds about " in both.plan.summary
+    # Torn layers are stored by other plugins, too, and these bytes are not OpenVINO's.
+    grown = path.stat().st_size - known
+    assert more["openvino"] < 1.05 * grown
+    assert torn or more["openvino"] > 0.95 * grown
 
 
 def test_what_has_no_size_for_it_is_refused():
