@@ -28,7 +28,10 @@ def executorch_table() -> Table:
 def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
     """Return how torch itself decomposes an op; for a primitive, the ATen op that it stands for."""
     if op.namespace == "prims":
-        return getattr(getattr(torch._prims, base_name(op), None), "impl_aten", None)
+        own = getattr(torch._prims, base_name(op), None)
+        # torch's own conversion writes to a new tensor, as no functional program may.
+        converts = own is torch._prims.convert_element_type
+        return torch.Tensor.to if converts else getattr(own, "impl_aten", None)
     # Importing the first registers the reference implementations.
     from torch._decomp import decomposition_table
     from torch._inductor.decomposition import decompositions

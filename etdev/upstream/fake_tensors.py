@@ -18,13 +18,10 @@ __all__ += ["is_traceable_wrapper_subclass", "transform_subclass"]
 
 def remade(value: FakeTensor, mode: FakeTensorMode, data: torch.Tensor) -> FakeTensor:
     """Return a fake tensor like another, in another mode and with the shape of a meta tensor."""
+    constant, grad = value.constant, value.requires_grad
+    is_param = getattr(value, "_is_param", False)
     return FakeTensor(
-        mode,
-        data,
-        value.fake_device,
-        constant=value.constant,
-        requires_grad=value.requires_grad,
-        _is_param=getattr(value, "_is_param", False),
+        mode, data, value.fake_device, constant=constant, requires_grad=grad, _is_param=is_param
     )
 
 

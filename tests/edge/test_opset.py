@@ -84,6 +84,16 @@ def test_a_multiplication_and_addition_in_one_is_both():
     assert_agrees(Lowerer([]).lower(program), forward, inputs, inputs[::-1])
 
 
+def test_a_conversion_in_the_pieces_of_an_op_is_a_copy():
+    """torch decomposes `renorm` of halves into a primitive that converts its result."""
+
+    def forward(x):
+        return torch.renorm(x, 2, 1, 0.5)
+
+    inputs = (normal(3, 4).half(),)
+    assert_agrees(Lowerer([]).lower(Function(forward), inputs), forward, inputs)
+
+
 def test_a_call_of_graphs_that_executorch_does_not_know_is_refused():
     def forward(x):
         return flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score + (q - k))

@@ -295,6 +295,7 @@ def test_tensors_without_dimensions():
         lambda x: x.sort(),
     ]
     agree(functions, (torch.tensor(2.5),), (torch.tensor(-1.0),))
+    agree([torch.unbind_copy, lambda x: torch.unbind_copy(x.reshape(2, 2), 1)], (torch.randn(4),))
 
 
 @pytest.mark.suite

@@ -34,19 +34,15 @@ def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[
     label = torch.where(counts, labels, 0)
     is_label = ((label.unsqueeze(-1) == places) & counts.unsqueeze(-1)).any(1)
     margin = 1 - torch.gather(rows, 1, label).unsqueeze(-1) + rows.unsqueeze(1)
+    positive = torch.where(margin > 0, margin, 0)  # 0 for NaN, too.
     read = counts.unsqueeze(-1) & ~is_label.unsqueeze(1)
-    loss = torch.where(read, _positive(margin) / count, 0).sum((1, 2))
+    loss = torch.where(read, positive / count, 0).sum((1, 2))
     return _reduced(loss, reduction), is_label.to(x.dtype).reshape(target.shape)
 
 
 def _multilabel_loss(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
     """Compute the loss alone."""
     return _multilabel_margin_loss(x, target, reduction)[0]
-
-
-def _positive(margin: Tensor) -> Tensor:
-    """Return the positive part of a margin; 0 for NaN."""
-    return torch.where(margin > 0, margin, 0)
 
 
 def _reduced(loss: Tensor, reduction: int) -> Tensor:
@@ -68,9 +64,8 @@ def _one_hot(labels: Tensor, num_classes: int = -1) -> Tensor:
     """Scatter ones with a kernel that refuses labels out of range, as eager PyTorch does."""
     if num_classes < 0:
         raise NotImplementedError("as many classes as labels say")
-    places = labels.unsqueeze(-1)
     zeros = torch.zeros((*labels.shape, num_classes), dtype=torch.int64, device=labels.device)
-    return zeros.scatter(-1, places, 1)
+    return zeros.scatter(-1, labels.unsqueeze(-1), 1)
 
 
 def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
@@ -120,8 +115,12 @@ def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
     if not sizes or isinstance(x.shape[0] if dim % x.dim() else sizes[0], int):
         return NotImplemented
     ends = list(accumulate(sizes))
-    starts = [0, *ends[:-1]]
-    return [aten.slice.Tensor(x, dim, *limits) for limits in zip(starts, ends, strict=True)]
+    return [aten.slice.Tensor(x, dim, *limits) for limits in zip([0, *ends], ends, strict=False)]
+
+
+def _unbind_copy(x: Tensor, dim: int = 0) -> Any:
+    """Select the numbers of a vector; the verifier asks the first one, too, for its length."""
+    return [aten.select.int(x, 0, i) for i in range(x.shape[0])] if x.dim() == 1 else NotImplemented
 
 
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
@@ -144,4 +143,5 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **{op: partial(_linear, op=op) for op in _LINEAR},
     aten.roll.default: _roll,
     aten.split_with_sizes.default: _split_with_sizes,
+    aten.unbind_copy.int: _unbind_copy,
 }

@@ -83,6 +83,17 @@ def test_bools_compute_what_eager_does():
     check(names, torch.bool, OpenVinoPlugin(precision="f32"), ("plain",))
 
 
+def test_a_product_of_bools_is_left():
+    """`scatter_reduce` of bools is written with one, which OpenVINO can't compile."""
+
+    class Product(nn.Module):
+        def forward(self, x):
+            return torch.prod(x, 1, dtype=torch.bool)
+
+    plan = Lowerer([OpenVinoPlugin()]).plan(Product(), (torch.ones(2, 3).bool(),))["forward"]
+    assert plan.owner("aten_prod_dim_int") == "portable"
+
+
 def test_exact_nan_comes_through():
     names = ["relu", "clamp -1 1", "hardtanh -1 1", "exp", "amax 1", "gt", "softmax 1"]
     plugin = OpenVinoPlugin(precision="f32", nan="exact")
