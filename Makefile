@@ -45,8 +45,8 @@ corpus: $(VENV)/test
 	$(BIN)/python -m corpus digest build/corpus.json
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
-# runs a slice of each. Then all models in all orders, to tests/benchmarks/results/survey.json:
-# `make survey` goes on where it was left.
+# runs a slice of each. Then all models in all orders, to tests/benchmarks/results/survey.json, with
+# their numbers in tests/benchmarks/SURVEY.md: `make survey` goes on where it was left.
 suites: $(VENV)/test
 	$(BIN)/pytest -m suite
 	$(MAKE) survey

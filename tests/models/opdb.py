@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +74,12 @@ def verdict(name: str, plugins: Sequence[str] = ()) -> Verdict:
 
 
 def exported(
-    name: str, dtype: torch.dtype | None = None, *, empty: bool = False, dynamic: bool = False
+    name: str,
+    dtype: torch.dtype | None = None,
+    *,
+    empty: bool = False,
+    dynamic: bool = False,
+    filled: bool = False,
 ) -> torch.export.ExportedProgram | None:
     """Export an operator with its first sample that can be exported; None if none can be.
 
@@ -82,6 +88,7 @@ def exported(
         dtype: The dtype of its inputs; None takes float32, or the first other one that it has.
         empty: Take a sample with a tensor without elements.
         dynamic: Make the first size of each tensor dynamic, up to 64.
+        filled: Begin with the first sample whose results have elements, if there is one.
     """
     op = ENTRIES[name]
     dtypes = [each for each in _DTYPES if each in op.dtypes] if dtype is None else [dtype]
@@ -91,6 +98,9 @@ def exported(
     samples = list(op.sample_inputs("cpu", dtypes[0], requires_grad=False))
     if empty:
         samples = [sample for sample in samples if not all(t.numel() for t in _tensors(sample))]
+    if filled:
+        first = next((i for i, sample in enumerate(samples) if _fills(op, sample)), 0)
+        samples = samples[first:]
     for sample in samples[:5]:
         leaves, spec = _flat(sample)
         tensors = tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -105,6 +115,16 @@ def exported(
         if not dynamic or _has_dynamic_sizes(program):
             return program
     return None
+
+
+def _fills(op: Any, sample: Any) -> bool:
+    """Return True if the results of a sample have elements, or can't be computed."""
+    try:
+        own = copy.deepcopy(sample)
+        results = pytree.tree_leaves(op(own.input, *own.args, **own.kwargs))
+    except Exception:
+        return True
+    return any(result.numel() for result in results if isinstance(result, torch.Tensor))
 
 
 def _has_dynamic_sizes(program: torch.export.ExportedProgram) -> bool:

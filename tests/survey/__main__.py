@@ -2,28 +2,23 @@
 
 The parts are `zoo`, `suite` (ExecuTorch's operator tests), and torch's database of operators as
 `float32`, `int64`, `bool` and `float16`. Verdicts go to tests/benchmarks/results/survey.json after
-each model; a model that is there is judged again only with --again or --open. Models are judged in
-another process, whose end is the verdict on the model that it was asked about.
+each model, and their numbers to SURVEY.md beside that folder; a model that is there is judged again
+only with --again or --open. Models are judged in another process, whose end is the verdict on the
+model that it was asked about.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from benchmarks import record
 
-from survey import parts
+from survey import parts, table
 from survey.judge import ORDERS, THEIRS, Verdict
 from survey.processes import DiedError, Process
-
-RESULTS = Path(__file__).parents[1] / "benchmarks/results/survey.json"
-# Verdicts that no model should have.
-OPEN = {"wrong", "raw", "failed", "crashed", "hung"}
 
 
 def judged(worker: Process, part: str, name: str) -> dict[str, Any]:
@@ -49,31 +44,6 @@ def _ask(worker: Process, *question: Any) -> Any:
         return Verdict(str(error).split()[0], f"the process that lowered {error}")
 
 
-def summary(models: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Count the kinds of verdicts by order."""
-    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for orders in models.values():
-        for order, verdict in orders.items():
-            counts[order][verdict["kind"]] += 1
-    return {order: dict(sorted(kinds.items())) for order, kinds in counts.items()}
-
-
-def below(models: dict[str, Any]) -> list[str]:
-    """Name the cells that are not right where ExecuTorch's own path is."""
-    return [
-        f"{name} | {order}"
-        for name, orders in models.items()
-        for order, verdict in orders.items()
-        if verdict["kind"] != "right" and orders.get(THEIRS, {}).get("kind") == "right"
-    ]
-
-
-def is_open(orders: dict[str, Any]) -> bool:
-    """Return True if a model is not right or refused in an order where it should be."""
-    ours = {order: verdict["kind"] for order, verdict in orders.items() if order != THEIRS}
-    return bool(OPEN.intersection(ours.values()) or below({"": orders}))
-
-
 def main() -> None:
     """Judge, print, save."""
     parser = argparse.ArgumentParser(prog="survey", description=__doc__)
@@ -85,33 +55,37 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="judge only one of so many models")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no model after this")
     options = parser.parse_args()
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"parts": {}}
+    known = json.loads(table.RESULTS.read_text()) if table.RESULTS.exists() else {"parts": {}}
     worker, end = Process("worker.py"), time.monotonic() + 60 * options.minutes
     for part in options.parts or ["zoo", "suite", *parts.DTYPES]:
         own = known["parts"].setdefault(part, {"models": {}})
-        models = parts.suite() if part == "suite" else own["models"]
+        models = own["models"]
+        if part == "suite" and (not models or options.again):
+            models.update(parts.suite())
+            _save(known, part)
         names = [] if part == "suite" else parts.names(part)
         # Of how many models there are; fewer may have been judged.
-        own.update(models=models, of=len(names or models))
+        own["of"] = len(names or models)
         for name in names[:: options.every]:
-            done = name in models and not (options.open and is_open(models[name]))
+            done = name in models and not (options.open and table.is_open(models[name]))
             if time.monotonic() > end or (done and not options.again):
                 continue
             models[name] = judged(worker, part, name)
             kinds = {order: v["kind"] for order, v in models[name].items()}
             record.console.print(f"{part} {name}: {kinds}")
             _save(known, part)
-        _save(known, part)
-        for order, kinds in own["summary"].items():
-            record.console.print(f"{part} | {order} | {kinds}")
+        rows = list(table.rows(part, models))
+        record.table(part, table.COLUMNS[1:], [row[1:] for row in rows])
+        for cell in table.below(models):
+            record.console.print(f"below ExecuTorch: {cell}")
+    table.PAGE.write_text(table.page())
     worker.close()
 
 
 def _save(known: dict[str, Any], part: str) -> None:
-    own = known["parts"][part]
-    own.update(summary=summary(own["models"]), below=below(own["models"]))
-    own["circumstances"] = {k: v for k, v in record.circumstances().items() if k != "timing"}
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    made = {key: value for key, value in record.circumstances().items() if key != "timing"}
+    known["parts"][part]["circumstances"] = made
+    table.RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,31 @@ import torch
 from models.opdb import ENTRIES, UNDEFINED, exported
 
 from survey import cells
-from survey.judge import Subject
+from survey.judge import THEIRS, Subject
 
 DTYPES = ("float32", "int64", "bool", "float16")
 # Ops that return the places of equal values in any order, as PyTorch's documentation says.
 _UNORDERED = {"argsort", "kthvalue", "median", "nanmedian", "sort", "topk"}
+# Dtypes in which the values of their samples repeat.
+_REPEATING = ("int64", "bool", "float16")
 _OPERATORS = "backends/test/suite/operators"
+# The flows of tests/suites/flows.py, and what ExecuTorch's suite says of each model.
+_FLOWS = {
+    "executorch": THEIRS,
+    "etdev_cpu": "cpu",
+    "etdev_openvino_cpu": "openvino, cpu",
+    "etdev_cpu_openvino": "cpu, openvino",
+    "etdev_partitioner": "partitioner",
+}
+_KINDS = {
+    "SUCCESS": "right",
+    "SKIPPED": "skipped",
+    "LOWER_FAIL": "raw",
+    "PTE_LOAD_FAIL": "failed",
+    "PTE_RUN_FAIL": "failed",
+    "OUTPUT_MISMATCH_FAIL": "wrong",
+    "UNKNOWN_FAIL": "raw",
+}
 
 
 def names(part: str) -> list[str]:
@@ -32,7 +51,7 @@ def subject(part: str, name: str) -> Subject | None:
     """Build a model of a part; None if it can't be exported, or has sparse tensors."""
     if part == "zoo":
         return cells.subject(name)
-    program = exported(name, getattr(torch, part))
+    program = exported(name, getattr(torch, part), filled=True)
     if program is None:
         return None
     inputs = program.example_inputs[0]
@@ -42,7 +61,7 @@ def subject(part: str, name: str) -> Subject | None:
 
 def is_unordered(part: str, name: str) -> bool:
     """Return True if a model returns places of values that are equal, in an order left open."""
-    return part in ("int64", "bool") and name in _UNORDERED
+    return part in _REPEATING and name in _UNORDERED
 
 
 def suite() -> dict[str, Any]:
@@ -52,9 +71,9 @@ def suite() -> dict[str, Any]:
     if not lines:
         raise SystemExit("ExecuTorch's suite ran no test")
     made: dict[str, Any] = collections.defaultdict(dict)
-    kinds = {"SUCCESS": "right", "SKIPPED": "skipped"}
     for line in lines:
-        kind = "refused" if line["refused"] else kinds.get(line["result"], line["result"].lower())
-        name = line["id"].replace(line["flow"], "")
-        made[name][line["flow"]] = {"kind": kind, "text": (line["error"] or "")[:300]}
+        kind = "refused" if line["refused"] else _KINDS[line["result"]]
+        name = line["id"].replace(line["flow"], "").replace("[]", "").replace("[-", "[")
+        # A test of several models ends at the first one that fails.
+        made[name][_FLOWS[line["flow"]]] = {"kind": kind, "text": (line["error"] or "")[:300]}
     return made

@@ -5,7 +5,7 @@ A slice runs with the other tests, all of it with `make suites`.
 
 import pytest
 import torch
-from survey import cells
+from survey import cells, table
 from survey.judge import Judge, Subject, compared, eager
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -50,3 +50,25 @@ def test_a_judge_sees_what_is_wrong(judge):
         compared([([first[0][0].double()], first[1]), second], [first, second], subject).kind
         == "wrong"
     )
+
+
+def test_the_page_has_the_results():
+    assert table.PAGE.read_text() == table.page()
+
+
+def test_the_numbers_of_a_part_are_those_of_its_verdicts():
+    def verdicts(cpu, theirs):
+        return {"cpu": {"kind": cpu}, "executorch": {"kind": theirs}}
+
+    models = {
+        "better": verdicts("right", "raw"),
+        "worse": verdicts("refused", "right"),
+        "alike": verdicts("hung", "failed"),
+        "left out": {"random": {"kind": "random"}},
+    }
+    rows = [dict(zip(table.COLUMNS, row, strict=True)) for row in table.rows("made up", models)]
+    counted = [{name: number for name, number in row.items() if number} for row in rows]
+    cpu = {"part": "made up", "order": "cpu", "judged": 3, "right": 1, "refused": 1, "hung": 1}
+    theirs = {"part": "made up", "order": "executorch", "judged": 3, "right": 1, "raw": 1}
+    assert counted == [{**cpu, "below": 1}, {**theirs, "failed": 1}]
+    assert [name for name in models if table.is_open(models[name])] == ["worse", "alike"]

@@ -1,0 +1,93 @@
+"""The results of the survey as Markdown: verdicts by part and order of plugins."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from survey.judge import ORDERS, THEIRS
+
+_BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RESULTS = _BENCHMARKS / "results/survey.json"
+PAGE = _BENCHMARKS / "SURVEY.md"
+# Verdicts that no model should have.
+FAULTS = ("wrong", "raw", "failed", "crashed", "hung")
+_KINDS = ("right", "refused", "no kernel", "nothing", "skipped", *FAULTS)
+COLUMNS = ("part", "order", "judged", *_KINDS, "below")
+HEAD = """\
+# Each model in each order of plugins
+
+Made by `make survey` of `results/survey.json`, which has each verdict with its error or reason. A
+judge that shares no code with `etdev verify` lowers a model, runs the `.pte` in
+`executorch.runtime`, and compares each call with eager PyTorch.
+
+- **zoo**: the tests' own models, in `tests/zoo`. **suite**: ExecuTorch's operator tests.
+  **float32, int64, bool, float16**: torch's database of operators, for each the first sample that
+  torch exports and whose results have elements.
+- **refused**: an error of etdev's that names the op. **no kernel**: the runtime here has none, of
+  which `Lowerer` warns. **nothing**: no result has elements. **skipped**: by ExecuTorch's suite, in
+  flows of partitioners. **wrong, raw, failed, crashed, hung**: faults.
+- **below**: not right where ExecuTorch's own path to XNNPACK is right. That path, `executorch`, is
+  judged where an order of etdev's is not right, and in all of its own suite.
+"""
+
+
+def page() -> str:
+    """Return the results as Markdown."""
+    return "\n".join(_lines(json.loads(RESULTS.read_text())["parts"]))
+
+
+def _lines(parts: dict[str, Any]) -> Iterator[str]:
+    yield HEAD
+    yield _row(COLUMNS)
+    yield _row(["---"] * 2 + ["---:"] * (len(COLUMNS) - 2))
+    for part, own in parts.items():
+        yield from map(_row, rows(part, own["models"]))
+    yield ""
+    for part, own in parts.items():
+        yield _remark(part, own)
+    yield ""
+
+
+def _row(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _remark(part: str, own: dict[str, Any]) -> str:
+    """Return a line that says when and with which versions a part was judged, and what is left."""
+    unfit = Counter(next(iter(o)) for o in own["models"].values() if not ORDERS.keys() & o)
+    left = [f"{count} {kind}" for kind, count in sorted(unfit.items())]
+    if own["of"] > len(own["models"]):
+        left.append(f"{own['of'] - len(own['models'])} not reached yet")
+    versions = own["circumstances"]
+    made = f"{versions['date']}, torch {versions['torch']}, ExecuTorch {versions['executorch']}"
+    return f"- **{part}**: {own['of']} models; not judged: {', '.join(left) or 'none'} ({made})."
+
+
+def rows(part: str, models: dict[str, Any]) -> Iterator[list[Any]]:
+    """Yield the numbers of models of a part by order and verdict."""
+    for order in ORDERS:
+        kinds = Counter(orders[order]["kind"] for orders in models.values() if order in orders)
+        counts = [kinds[kind] for kind in _KINDS]
+        missed = sum(name.endswith(f"| {order}") for name in below(models))
+        if kinds:
+            yield [part, order, kinds.total(), *counts, missed]
+
+
+def below(models: dict[str, Any]) -> list[str]:
+    """Name the cells that are not right where ExecuTorch's own path is."""
+    return [
+        f"{name} | {order}"
+        for name, orders in models.items()
+        for order, verdict in orders.items()
+        if verdict["kind"] != "right" and orders.get(THEIRS, {}).get("kind") == "right"
+    ]
+
+
+def is_open(orders: dict[str, Any]) -> bool:
+    """Return True if a model should be right or refused in an order, and is not."""
+    ours = {order: verdict["kind"] for order, verdict in orders.items() if order != THEIRS}
+    return bool({*FAULTS, "nothing"}.intersection(ours.values()) or below({"": orders}))
