@@ -22,6 +22,7 @@ from etdev.edge.shared_state import shared_states
 from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or_raise
 from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
+from etdev.graph.symbols import fake_mode, keep_ranges
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
 from etdev.planner.partitioning import Verdicts
@@ -158,6 +159,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         check_claimed("partitioner", [plan], cure)
         quirks.refuse(_PLANNED, Split(program, plan.partitions).uncompiled(), self.method)
         self._warn(plan)
+        # ExecuTorch compiles next, by traces of its own.
+        keep_ranges(fake_mode(program.graph.nodes))
         self.plan = plan
         return self._tagged(program, plan)
 

@@ -20,7 +20,7 @@ from etdev.delegate.shapes import record_shapes
 from etdev.delegate.split import Split
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import module_paths
-from etdev.graph.symbols import fake_mode, with_ranges_kept
+from etdev.graph.symbols import fake_mode, keep_ranges, settled
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
@@ -119,7 +119,9 @@ class Call:
             with ExitStack() as stack:
                 for job in self.jobs:
                     # Compilers that trace would look for symbols which ExecuTorch's passes lost.
-                    stack.enter_context(with_ranges_kept(fake_mode(job.program.graph.nodes)))
+                    mode = fake_mode(job.program.graph.nodes)
+                    keep_ranges(mode)
+                    stack.enter_context(settled(mode))
                 given = self.plugin.name, self.what + place, self.limit_s, "compile_timeout_s"
                 stack.enter_context(waiting_for(*given))
                 return self._compiled()

@@ -72,20 +72,20 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
         pending.clear()
 
 
-@contextmanager
-def with_ranges_kept(mode: FakeTensorMode | None) -> Iterator[None]:
-    """Give sizes their ranges back after a compiler, whose traces narrow them by torch's guards.
+class _Kept(dict[Any, Any]):
+    """Ranges of symbols; those of known symbols can't be changed."""
+
+    def __setitem__(self, symbol: Any, known: Any) -> None:
+        self.setdefault(symbol, known)
+
+
+def keep_ranges(mode: FakeTensorMode | None) -> None:
+    """Keep the ranges of sizes from now on, which a compiler's traces narrow by torch's guards.
 
     torch traces a convolution with a batch of 2 under the guard that the batch is below 16.
     """
-    env = mode.shape_env if mode else None
-    ranges = dict(env.var_to_range) if env else {}
-    try:
-        with settled(mode):
-            yield
-    finally:
-        if env:
-            env.var_to_range.update(ranges)
+    if mode and mode.shape_env:
+        mode.shape_env.var_to_range = _Kept(mode.shape_env.var_to_range)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from torch.fx.node import map_arg
 
 from etdev.graph.inlining import call
 from etdev.graph.rebuild import with_changed
-from etdev.schema.quirk import Nodes, Quirk, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.trees import pytree
 
 aten = torch.ops.aten
 _JOINING = (aten.cat.default, aten.stack.default)
@@ -66,6 +67,26 @@ def _is_mixed(node: Node) -> bool:
     return mixes and bool(_unpromoted(node))
 
 
+def _has_complex_halves(node: Node) -> bool:
+    """Return True if a call reads or returns complex32."""
+    nodes = [node, *node.all_input_nodes] if node.op == "call_function" else []
+    leaves = pytree.tree_leaves([each.meta.get("val") for each in nodes])
+    return any(getattr(value, "dtype", None) == torch.complex32 for value in leaves)
+
+
+COMPLEX_HALVES = Quirk(
+    name="complex-halves",
+    stage=Stage.DECOMPOSED,
+    summary="The verifier of the edge dialect knows no op that takes or returns complex32.",
+    upstream="not reported; executorch/exir/verification/verifier.py, "
+    "_check_tensor_args_matching_op_allowed_dtype",
+    affects="executorch<1.6",
+    find=Nodes(only=_has_complex_halves, branches=True),
+    refusal=Refusal(
+        "{ops} of method {method!r}: ExecuTorch takes no complex32 (chalf)",
+        "compute in complex64 (cfloat)",
+    ),
+)
 MIXED_DTYPES = Quirk(
     name="mixed-dtypes",
     stage=Stage.DECOMPOSED,
@@ -79,4 +100,4 @@ MIXED_DTYPES = Quirk(
     find=Nodes((*_VERIFIED, *_CHOOSING, *_COMPARING), _is_mixed, branches=True),
     fix=partial(with_changed, change=_promote),
 )
-QUIRKS = (MIXED_DTYPES,)
+QUIRKS = (COMPLEX_HALVES, MIXED_DTYPES)

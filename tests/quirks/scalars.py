@@ -16,6 +16,11 @@ def mixed_dtypes() -> Repro:
 
 
 @repro
+def complex_halves() -> Repro:
+    return Repro(model(lambda _, x: torch.view_as_real(x.chalf())), [X.half()], expects="error")
+
+
+@repro
 def mixed_halves() -> Repro:
     def chosen(_, x, half, other):
         return torch.where(x > 0, half, other)

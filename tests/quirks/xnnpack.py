@@ -31,6 +31,14 @@ def norm(channels=4, **options):
 
 
 @repro
+def batches_below_16() -> Repro:
+    calls = [random(rows, 4, 8, 8) for rows in (2, 16, 1, 32)]
+    shapes = (({0: Dim("rows", min=1, max=32)},),)
+    net = model(lambda net, x: net.conv(x), conv=nn.Conv2d(4, 4, 3))
+    return xnnpack(net, *calls, dynamic_shapes=shapes, expects="error")
+
+
+@repro
 def bounds_left_out() -> Repro:
     def bounded(net, x):
         return functional.hardtanh(x, 0, 1), functional.hardtanh(net.layer(x), -3, 1)

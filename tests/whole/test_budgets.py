@@ -16,7 +16,7 @@ BUDGETS = {
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
     # Issue 32 (survey): a partitioner keeps shifts, selections and complex numbers: here, in edge,
     # lowering, quirks, registry and upstream.
-    "(root)": (1_345, 1_300),
+    "(root)": (1_348, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     # Issue 36: charts of a command's own on the page.
@@ -25,7 +25,7 @@ BUDGETS = {
     "delegate": (2_899, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
-    # Issue 32: sizes have the ranges again that a compiler narrows.
+    # Issue 32: sizes keep the ranges that a compiler narrows.
     "graph": (1_816, 1_800),
     # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
     # here and in schema.
@@ -36,8 +36,8 @@ BUDGETS = {
     # Issue 33: a .pte is unpacked without torch. Issue 32: a .ptd that is missing or empty.
     "pte": (1_502, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
-    # delegate's result.
-    "quirks": (2_365, 2_300),
+    # delegate's result, and complex32, of which only ExecuTorch's verifier spoke.
+    "quirks": (2_386, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words.

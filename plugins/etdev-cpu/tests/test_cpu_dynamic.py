@@ -13,7 +13,7 @@ from torch.export import Dim
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys.runtime import assert_agrees
 
-from etdev import Lowerer
+from etdev import Lowerer, partitioner
 
 BATCHES = [2, 6, 6, 1, 8, 8, 1, *random.Random(0).choices(range(1, 9), k=6)]
 SHAPES = ({0: Dim("batch", min=1, max=8)},)
@@ -84,3 +84,6 @@ def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one()
     batch = Dim("batch", min=1, max=32)
     lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=({0: batch},))
     assert_agrees(lowered, net, *calls, tolerance=1e-4)
+    program = torch.export.export(net, calls[0], dynamic_shapes=({0: batch},))
+    manager = to_edge_transform_and_lower(program, partitioner=[partitioner(["cpu"])])
+    assert_agrees(manager, net, *calls, tolerance=1e-4)
