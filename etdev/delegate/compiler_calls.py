@@ -119,8 +119,7 @@ class Call:
             with ExitStack() as stack:
                 for job in self.jobs:
                     # Compilers that trace would look for symbols which ExecuTorch's passes lost.
-                    mode = fake_mode(job.program.graph.nodes)
-                    keep_ranges(mode)
+                    mode = keep_ranges(fake_mode(job.program.graph.nodes))
                     stack.enter_context(settled(mode))
                 given = self.plugin.name, self.what + place, self.limit_s, "compile_timeout_s"
                 stack.enter_context(waiting_for(*given))

@@ -73,19 +73,18 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 
 
 class _Kept(dict[Any, Any]):
-    """Ranges of symbols; those of known symbols can't be changed."""
+    """Ranges of symbols; those of sizes that are known before a run can't be changed."""
 
     def __setitem__(self, symbol: Any, known: Any) -> None:
-        self.setdefault(symbol, known)
+        if symbol not in self or free_unbacked_symbols(symbol):
+            super().__setitem__(symbol, known)
 
 
-def keep_ranges(mode: FakeTensorMode | None) -> None:
-    """Keep the ranges of sizes from now on, which a compiler's traces narrow by torch's guards.
-
-    torch traces a convolution with a batch of 2 under the guard that the batch is below 16.
-    """
+def keep_ranges(mode: FakeTensorMode | None) -> FakeTensorMode | None:
+    """Keep the ranges of sizes: a convolution traced for a batch of 2 takes none above 15."""
     if mode and mode.shape_env:
         mode.shape_env.var_to_range = _Kept(mode.shape_env.var_to_range)
+    return mode
 
 
 @contextmanager

@@ -22,11 +22,11 @@ BUDGETS = {
     # Issue 36: charts of a command's own on the page.
     "cli": (2_232, 1_900),
     # Issue 35: the compiled partitions, for plugins that make a .pte larger.
-    "delegate": (2_899, 2_900),
+    "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
     # Issue 32: sizes keep the ranges that a compiler narrows.
-    "graph": (1_816, 1_800),
+    "graph": (1_815, 1_800),
     # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
     # here and in schema.
     "lowering": (1_019, 900),
