@@ -49,7 +49,7 @@ BUDGETS = {
     "upstream": (399, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_104, 24_000)
+HOST = (25_128, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
