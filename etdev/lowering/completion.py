@@ -62,6 +62,7 @@ def completed(
     return plan, _with_new_bindings(written) if unbacked(values) else written
 
 
+@guarded("edge conversion")
 def _as_aten(program: ExportedProgram) -> ExportedProgram:
     """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
     # ExecuTorch runs its passes with gradients on, and torch refuses writes to what requires them.
@@ -76,8 +77,7 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
             elif writes and hasattr(node.meta.get("val"), "detach"):
                 node.meta["val"] = node.meta["val"].detach()
         module.recompile()
-    aten = with_parts(program, verifiers=[Verifier])
-    return rebuilt(aten, copy_graph(aten.graph))
+    return rebuilt(with_parts(program, verifiers=[Verifier]), copy_graph(program.graph))
 
 
 def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:

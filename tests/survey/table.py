@@ -30,6 +30,8 @@ judge that shares no code with `etdev verify` lowers a model, runs the `.pte` in
 - **refused**: an error of etdev's that names the op. **no kernel**: the runtime here has none, of
   which `Lowerer` warns. **nothing**: no result has elements. **skipped**: by ExecuTorch's suite, in
   flows of partitioners. **wrong, raw, failed, crashed, hung**: faults.
+  The zoo's are wrong on purpose: XNNPACK takes the smallest numbers for 0, and OpenVINO's plugin
+  ignores NaN unless `nan = "exact"`. `etdev verify` refuses each.
 - **below**: not right where ExecuTorch's own path to XNNPACK is right. That path, `executorch`, is
   judged where an order of etdev's is not right, and in all of its own suite.
 """
@@ -49,6 +51,7 @@ def _lines(parts: dict[str, Any]) -> Iterator[str]:
     yield ""
     for part, own in parts.items():
         yield _remark(part, own)
+        yield from _faults(own["models"])
     yield ""
 
 
@@ -65,6 +68,16 @@ def _remark(part: str, own: dict[str, Any]) -> str:
     versions = own["circumstances"]
     made = f"{versions['date']}, torch {versions['torch']}, ExecuTorch {versions['executorch']}"
     return f"- **{part}**: {own['of']} models; not judged: {', '.join(left) or 'none'} ({made})."
+
+
+def _faults(models: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each model with a fault, with the first error of etdev's orders."""
+    for name, orders in models.items():
+        found = {order: v for order, v in orders.items() if order != THEIRS and v["kind"] in FAULTS}
+        if found:
+            first = next(iter(found.values()))
+            text = " ".join(first["text"].split())[:100]
+            yield f"  - `{name}` ({'; '.join(found)}): {first['kind']}, {text}"
 
 
 def rows(part: str, models: dict[str, Any]) -> Iterator[list[Any]]:

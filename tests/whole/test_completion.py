@@ -164,6 +164,12 @@ def test_what_nothing_computes_is_named(function, x, said):
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
 
 
+def test_constants_that_executorch_leaves_in_a_method_without_inputs_are_refused():
+    program = torch.export.export(Function(lambda: torch.tril_indices(4, 4)), ())
+    with pytest.raises(LoweringError, match="Invalid get_attr type"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
 def test_the_symbols_of_a_completed_program_are_left_alone():
     program = torch.export.export(Function(torch.unique), (X,))
     (value,) = program.graph.find_nodes(op="placeholder")
