@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import field, frozen, validators
 
-from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
-from etdev_cpu import machine
+from etdev import CPU, Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
 from etdev_cpu.notes import Notes
 from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 
@@ -51,7 +50,7 @@ class CpuPlugin:
     @hookimpl
     def probe(self) -> Probe:
         """Return the CPU wherever ExecuTorch is installed, since its wheel includes XNNPACK."""
-        return machine.probe()
+        return Probe([CPU])
 
     @hookimpl
     def quirks(self) -> Sequence[Quirk]:
@@ -65,8 +64,15 @@ class CpuPlugin:
         """Return XNNPACK's quantiser, with a scale for each output channel of a weight."""
         from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
 
+        class Quantizer(xnnpack.XNNPACKQuantizer):  # type: ignore[misc]
+            # Without the patterns of training, which torch exports anew each time: they take longer
+            # than the rest of a lowering.
+            SUPPORTED_PATTERNS = tuple(
+                known for known in xnnpack.XNNPACKQuantizer.SUPPORTED_PATTERNS if not known.is_qat
+            )
+
         config = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
-        return {"int8": lambda: xnnpack.XNNPACKQuantizer().set_global(config)}
+        return {"int8": lambda: Quantizer().set_global(config)}
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:

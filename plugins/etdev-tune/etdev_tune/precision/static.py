@@ -20,6 +20,7 @@ from etdev.errors import TuneError
 from etdev_tune.precision.layers import layers_of, owners
 from etdev_tune.precision.schemes import Scheme, made_quantizer
 
+_BATCH_NORM = torch.ops.aten.batch_norm.default
 _ANNOTATION = "quantization_annotation"
 # Scale and zero point of a value, by its node.
 Scales = Mapping[str, tuple[float, int]]
@@ -43,6 +44,7 @@ class ChosenLayers(Quantizer):  # type: ignore[misc]
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Let each quantiser change the program, but not its integers."""
+        rename(model, _BATCH_NORM, batch_norm)
         before = {node: node.args for node in model.graph.nodes if not is_float(node)}
         for quantizer in self.quantizers.values():
             model = quantizer.transform_for_annotation(model)
@@ -126,7 +128,23 @@ def converted(
         fixed = torch.tensor([scale], dtype=torch.float32), torch.tensor([zero], dtype=torch.int32)
         observer.module.calculate_qparams = lambda fixed=fixed: fixed
     quantised: GraphModule = convert_pt2e(observed)
+    rename(quantised, batch_norm, _BATCH_NORM)
     return quantised
+
+
+def batch_norm(*arguments: Any) -> Any:
+    """Call the op; PT2E looks for patterns of training where it sees one, which takes minutes.
+
+    Those that follow a convolution are folded into it before.
+    """
+    return _BATCH_NORM(*arguments)
+
+
+def rename(module: GraphModule, old: Any, new: Any) -> None:
+    """Replace the function that some nodes call."""
+    for node in module.graph.nodes:
+        if node.target is old:
+            node.target = new
 
 
 def scales_of(observers: list[Observer]) -> dict[str, tuple[float, int]]:
