@@ -9,25 +9,24 @@ from attrs import evolve
 
 from etdev_tune.report import Estimate, Trial
 
-# Sizes that differ by less are the same.
-_SAME = 0.01
+# Errors and sizes that differ by these factors are the same; so are errors of float32's rounding.
+_SAME_ERROR, _SAME_SIZE = 1.05, 1.01
+_ROUNDING = 1e-5
 
 
 def with_front(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Return trials with those marked that no other one beats.
 
-    A candidate that is faster than one on the front by noise alone, and no smaller or more exact,
-    is merged with that, and says so.
+    A candidate that differs from one on the front by noise alone is merged with it, and says so.
     """
     ran = [t for t in trials if t.error is not None and t.latency_ms and not t.same_as]
     front: list[Trial] = []
     merged = {}
-    # One on the front is at least as exact as those that it beats, so that it comes first.
     for trial in sorted(ran, key=_order):
         better = next((other for other in front if _beats(other, trial)), None)
         if better is None:
-            front.append(trial)
-        elif _is_noise(better, trial):
+            front = [other for other in front if not _beats(trial, other)] + [trial]
+        elif _is_as_cheap(trial, better):
             merged[trial.name] = f"as {better.name}, within noise"
     names = {trial.name for trial in front}
     return tuple(
@@ -37,24 +36,25 @@ def with_front(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def _order(trial: Trial) -> tuple[float, int, float]:
     assert trial.latency_ms
-    error = math.inf if trial.error is None else trial.error
-    return error, trial.size_bytes, trial.latency_ms.value
+    return _error(trial), trial.size_bytes, trial.latency_ms.value
+
+
+def _error(trial: Trial) -> float:
+    return max(_ROUNDING, math.inf if trial.error is None else trial.error)
 
 
 def _beats(first: Trial, second: Trial) -> bool:
-    """Return True if a trial, at least as exact, is as small and, up to noise, as fast."""
-    own, other = _costs(first, second)
-    fast = own.value <= other.value or own.low <= other.high
-    return fast and first.size_bytes <= second.size_bytes
+    """Return True if a trial is, up to noise, as exact, as small and as fast as another."""
+    return _error(first) <= _SAME_ERROR * _error(second) and _is_as_cheap(first, second)
 
 
-def _is_noise(first: Trial, second: Trial) -> bool:
-    own, other = _costs(first, second)
-    close = own.low <= other.high and other.low <= own.high
-    return close and math.isclose(first.size_bytes, second.size_bytes, rel_tol=_SAME)
+def _is_as_cheap(first: Trial, second: Trial) -> bool:
+    """Return True if a trial is, up to noise, as small and as fast as another."""
+    own, other = _latencies(first, second)
+    return first.size_bytes <= _SAME_SIZE * second.size_bytes and own.low <= other.high
 
 
-def _costs(first: Trial, second: Trial) -> tuple[Estimate, Estimate]:
+def _latencies(first: Trial, second: Trial) -> tuple[Estimate, Estimate]:
     """Return the latencies of two trials, if possible of rounds that are paired with others."""
     if first.against_untuned and second.against_untuned:
         return first.against_untuned, second.against_untuned

@@ -48,6 +48,16 @@ def test_of_equal_ones_one_is_on_the_front():
     assert sorted(front for front, _ in found.values()) == [False, True]
 
 
+def test_errors_of_rounding_are_no_reason_to_be_on_the_front():
+    found = marked(trial("a", 3e-7, 1.0, 100), trial("b", 2e-7, 5.0, 100))
+    assert found == {"a": (True, ""), "b": (False, "")}
+
+
+def test_one_that_is_hardly_more_exact_is_not_on_the_front():
+    found = marked(trial("a", 0.0100, 1.0, 100), trial("b", 0.0102, 0.5, 100))
+    assert found == {"a": (False, ""), "b": (True, "")}
+
+
 def test_one_that_failed_is_on_no_front():
     failed = Trial("8da4w", "failed", "crash: SIGSEGV")
     assert marked(trial("a", 0.01, 0.5, 100), failed)["8da4w"] == (False, "crash: SIGSEGV")
