@@ -200,7 +200,6 @@ def row(runner: Local, name: str, budget_s: float, threads: int) -> dict[str, An
         "verdict": report.verdict,
         "seconds": report.seconds,
         "measured": report.measured,
-        "disturbed": report.disturbed,
         "moves_taken": [trial.name for trial in report.trials if trial.detail.startswith("taken")],
     }
 

@@ -12,9 +12,6 @@ from etdev_tune.exchange import Failure, Request, Result
 from etdev.pte.read import read
 from etdev.runtime.run import execute
 
-# Times of the fixed calculation on a target that nothing, and something, disturbs.
-QUIET_NS, BUSY_NS = (10_000_000, 10_000_000), (10_000_000, 20_000_000)
-
 
 class Scripted:
     """Runs nothing under the clock: says that a call takes what a function of its delegates says.
@@ -23,18 +20,12 @@ class Scripted:
         milliseconds: Given the backends of a program, one for each delegate: the time of a call, or
             a Failure.
         noise: How much the times of processes scatter.
-        sentinel_ns: Times of the fixed calculation.
     """
 
     name = "scripted"
 
-    def __init__(
-        self,
-        milliseconds: Callable[[list[str]], Any],
-        noise: float = 0.0,
-        sentinel_ns: tuple[int, ...] = QUIET_NS,
-    ) -> None:
-        self.milliseconds, self.sentinel_ns = milliseconds, sentinel_ns
+    def __init__(self, milliseconds: Callable[[list[str]], Any], noise: float = 0.0) -> None:
+        self.milliseconds = milliseconds
         self.requests: list[Request] = []
         self.digests: list[int] = []
         self.noise = noise
@@ -65,7 +56,6 @@ class Scripted:
         return Result(
             times_ns=tuple((time,) * request.repetitions for _ in request.inputs),
             outputs=tuple(outputs) if request.outputs else (),
-            sentinel_ns=self.sentinel_ns,
             memory_bytes=1000,
         )
 

@@ -272,11 +272,10 @@ def _number(value: float | None, form: str) -> str:
 def _lines(report: Report, files: Outputs) -> Iterator[str]:
     """Yield the decision, the target and the files."""
     target = ", ".join(filter(None, [report.target, report.fingerprint.get("cpu", "")]))
-    disturbed = f", {report.disturbed} disturbed" if report.disturbed else ""
     yield f"{files.program}: {report.verdict}"
     yield (
         f"{files.program}: measured on {target} with {report.threads} threads; "
-        f"{report.measured} measurements{disturbed}, {report.reused} reused, {report.seconds:.0f} s"
+        f"{report.measured} measurements, {report.reused} reused, {report.seconds:.0f} s"
     )
     if report.calibrated:
         eager = "" if report.metric is None else f"; the metric of PyTorch is {report.metric:.4g}"

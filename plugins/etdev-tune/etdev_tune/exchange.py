@@ -65,8 +65,6 @@ class Result:
     Args:
         times_ns: Wall time of each timed call, by set of inputs.
         outputs: Flat outputs by set of inputs; empty if they were not requested.
-        sentinel_ns: Times of a fixed calculation before, between and after the sets, which show how
-            fast the target itself was.
         memory_bytes: Highest resident memory of the process; None if unknown.
         error: Largest error of the outputs, which etdev fills in; None without outputs.
         metric: The user's metric of the outputs, which etdev fills in.
@@ -74,7 +72,6 @@ class Result:
 
     times_ns: tuple[tuple[int, ...], ...] = field()
     outputs: tuple[tuple[Any, ...], ...] = field(default=(), eq=False)
-    sentinel_ns: tuple[int, ...] = ()
     memory_bytes: int | None = None
     error: float | None = None
     metric: float | None = None

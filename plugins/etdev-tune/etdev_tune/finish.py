@@ -100,7 +100,6 @@ def _report(
         finished=search.finished,
         measured=measurer.taken,
         reused=measurer.reused,
-        disturbed=measurer.sentinel.disturbed,
         trials=trials,
         confirmation=confirmation,
         **search.facts(),

@@ -16,43 +16,9 @@ from etdev_tune.exchange import Failure, Policy, Request, Result, Runner
 from etdev_tune.record import Record
 from etdev_tune.store import Store
 
-# The most measurements for one that is not disturbed.
-_ATTEMPTS = 3
 # A process that takes both that many times as long as the quickest one so far and that many seconds
 # is ended: a portable convolution may take 20 s for a call.
 _FACTOR, _PATIENCE_S = 50, 10.0
-# From this multiple of its best time on, the fixed calculation was throttled or preempted.
-_SLOWED = 1.25
-
-
-@define(eq=False)
-class Sentinel:
-    """Detection of a busy or throttled target.
-
-    Every process on the target times a fixed calculation before, between and after its calls. The
-    times are compared with the best so far.
-
-    Args:
-        judged: Number of measurements.
-        disturbed: Number of those that were disturbed.
-    """
-
-    best_ns: int | None = None
-    judged: int = 0
-    disturbed: int = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Return True if most measurements were disturbed, so that repeating them can't help."""
-        return self.disturbed > max(4, self.judged / 2)
-
-    def disturbs(self, times_ns: Sequence[int]) -> bool:
-        """Return True if a measurement can't be trusted, by its times of the calculation."""
-        self.best_ns = min([*times_ns, *([self.best_ns] if self.best_ns else [])], default=0)
-        self.judged += 1
-        slowed = max(times_ns, default=0) > _SLOWED * self.best_ns
-        self.disturbed += slowed
-        return slowed
 
 
 @define(eq=False)
@@ -72,7 +38,6 @@ class Measurer:
     policy: Policy
     store: Store
     listener: Listener
-    sentinel: Sentinel = field(factory=Sentinel)
     taken: int = 0
     reused: int = 0
     usual_s: float | None = None
@@ -131,19 +96,9 @@ class Measurer:
             self.reused += 1
             return known
         self.listener("measure", f"{build.candidate.name} (round {number + 1})")
-        value = self._undisturbed(build, case, outputs=number == 0)
+        value = self._once(build, case, outputs=number == 0)
         self.taken += 1
         self.store.save(key, value)
-        return value
-
-    def _undisturbed(self, build: Build, case: Case, outputs: bool) -> Result | Failure:
-        """Measure a build, and again if the target was disturbed, unless it mostly is."""
-        for _ in range(_ATTEMPTS):
-            value = self._once(build, case, outputs)
-            if isinstance(value, Failure) or not self.sentinel.disturbs(value.sentinel_ns):
-                break
-            if self.sentinel.is_busy:
-                break
         return value
 
     def _once(self, build: Build, case: Case, outputs: bool) -> Result | Failure:

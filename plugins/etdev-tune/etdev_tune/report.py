@@ -13,7 +13,7 @@ from etdev.schema.pins import Pin
 from etdev.schema.report.sheet import size
 
 # The document that `etdev tune --json` prints is a `Report`.
-TUNING = Document("etdev.tuning", 5, "etdev tune")
+TUNING = Document("etdev.tuning", 6, "etdev tune")
 # A candidate ran within the limits, ran outside of them, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
@@ -167,7 +167,6 @@ class Report:
         finished: The search was completed within the budget.
         measured: Number of measurements that were taken.
         reused: Number of measurements that were found in the store.
-        disturbed: Number of measurements during which the target was busy or throttled.
         trials: The candidates.
         confirmation: The last comparison.
         calibrated: Number of calls, apart from the compared ones, that recipes come from.
@@ -190,7 +189,6 @@ class Report:
     finished: bool
     measured: int
     reused: int
-    disturbed: int
     trials: tuple[Trial, ...]
     confirmation: Confirmation | None
     calibrated: int = 0

@@ -22,7 +22,7 @@ from etdev.files import replacing, try_writing
 from etdev.schema.structuring import CONVERTER, REFUSALS
 from etdev_tune.exchange import Failure, Result
 
-VERSION = 3
+VERSION = 4
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, *REFUSALS)
 
 

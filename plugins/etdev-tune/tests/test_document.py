@@ -30,7 +30,6 @@ REPORT = Report(
     finished=True,
     measured=12,
     reused=1,
-    disturbed=1,
     trials=(
         Trial(
             "untuned",

@@ -14,7 +14,6 @@ from etdev import TuneError
 KEY = {"program": "ab", "policy": {"threads": 1}, "target": {"cpu": "one"}, "round": 0}
 MEASURED = Result(
     times_ns=((3, 4), ()),
-    sentinel_ns=(7, 8),
     memory_bytes=6,
     error=1e-6,
 )
@@ -35,7 +34,6 @@ def store(tmp_path):
         times_ns=st.lists(st.lists(COUNTS).map(tuple), max_size=3).map(tuple),
         error=st.none() | st.floats(0, allow_nan=False),
         memory_bytes=st.none() | COUNTS,
-        sentinel_ns=st.lists(COUNTS).map(tuple),
     )
 )
 def test_a_measurement_comes_back_as_it_was(store, measurement):
@@ -85,7 +83,7 @@ def test_a_torn_file_was_not_measured(store):
         {"key": {}},
         {"measurement": {}},
         {"measurement": {"times_ns": 3}},
-        {"measurement": {"times_ns": [[-1]], "error": None, "sentinel_ns": []}},
+        {"measurement": {"times_ns": [[-1]], "error": None}},
     ],
 )
 def test_a_file_of_something_else_was_not_measured(store, change):

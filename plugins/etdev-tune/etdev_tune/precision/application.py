@@ -61,40 +61,29 @@ def unlifted(program: ExportedProgram) -> GraphModule:
 
 def dynamic_shapes(program: ExportedProgram) -> Any:
     """Return the dynamic sizes of a program's inputs, to export it again; None without any."""
-    nodes = {node.name: node for node in program.graph.nodes}
-    values = [
-        nodes[name].meta.get("val") if isinstance(name, str) and name in nodes else None
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    specs = [
+        {
+            index: Dim.DYNAMIC(min=low, max=high)
+            for index, size in enumerate(getattr(values.get(name), "shape", ()))
+            if isinstance(size, torch.SymInt)
+            for low, high in [bounds(size, program)]
+        }
         for name in program.graph_signature.user_inputs
     ]
-    dims: dict[str, Any] = {}
-    specs = [_sizes(value, program, dims) for value in values]
-    if not dims:
+    if not any(specs):
         return None
     arguments, keywords = pytree.tree_unflatten(specs, program.call_spec.in_spec)
     return (*arguments, *keywords.values())
 
 
-def _sizes(value: Any, program: ExportedProgram, dims: dict[str, Any]) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return None
-    own: dict[int, Any] = {}
-    for index, size in enumerate(value.shape):
-        if isinstance(size, torch.SymInt):
-            symbol = size.node.expr
-            # A size that is made of another one, such as 2 * s0, is found anew.
-            if symbol not in program.range_constraints:
-                own[index] = dims.setdefault(f"{symbol}", Dim.AUTO)
-                continue
-            bounds = program.range_constraints[symbol]
-            low, high = max(1, int(bounds.lower)), _bound(bounds.upper)
-            if str(symbol) not in dims:
-                dims[str(symbol)] = Dim(f"size_{len(dims)}", min=low, max=high)
-            own[index] = dims[str(symbol)]
-    return own or None
-
-
-def _bound(upper: Any) -> int | None:
-    return int(upper) if getattr(upper, "is_finite", True) and upper < 2**31 else None
+def bounds(size: torch.SymInt, program: ExportedProgram) -> tuple[int | None, int | None]:
+    """Return the range of a dynamic size; None for a bound that it doesn't have."""
+    # A size that is made of another one, such as 2 * s0, has no range of its own.
+    known = program.range_constraints.get(size.node.expr)
+    if known is None:
+        return None, None
+    return max(1, int(known.lower)), int(known.upper) if known.upper < 2**31 else None
 
 
 def _example(program: ExportedProgram, method: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
+from torch.export import ExportedProgram
 
 from etdev.edge.reference import Reference
 from etdev.edge.source import FORWARD
@@ -15,6 +16,7 @@ from etdev.errors import TuneError, first_line
 from etdev.runtime.compare import flat
 from etdev_tune.cases import Case, Leaves, cases_of
 from etdev_tune.metric import Metric
+from etdev_tune.precision.application import bounds
 
 _CURE = "write it with torch.save([call, ...], FILE), each call a tuple of inputs"
 # At most this many of the judging calls are timed.
@@ -55,13 +57,13 @@ def data_of(
         metric: A figure of the outputs of the judging calls.
 
     Raises:
-        TuneError: There are fewer than two calls of a method, or an input is NaN or infinite.
+        TuneError: There are fewer than two calls of a method, or one that it doesn't take.
     """
     given = data if isinstance(data, Mapping) else {FORWARD: data}
     if missing := [name for name in methods if name not in given]:
         what = f"has no calls of method {missing[0]!r}"
         raise TuneError("data", what, "give a dict of calls by method")
-    calls = {name: _calls(name, given[name]) for name in methods}
+    calls = {name: _calls(methods[name], given[name]) for name in methods}
     halves = [{name: own[start::2] for name, own in calls.items()} for start in (0, 1)]
     calibration, judging = (cases_of(methods, half, least=0) for half in halves)
     scored = Metric(metric) if metric else None
@@ -69,8 +71,8 @@ def data_of(
     return Data(tuple(calibration), tuple(judged))
 
 
-def _calls(method: str, data: Any) -> list[Leaves]:
-    who = f"data of method {method!r}"
+def _calls(method: Reference, data: Any) -> list[Leaves]:
+    who = f"data of method {method.method.name!r}"
     if not isinstance(data, (list, tuple)):
         raise TuneError(who, f"is {type(data).__name__}, not a list of calls", _CURE)
     if len(data) < 2:
@@ -79,8 +81,34 @@ def _calls(method: str, data: Any) -> list[Leaves]:
         raise TuneError(who, what, cure)
     calls = [Leaves(flat(call)) for call in data]
     for number, call in enumerate(calls):
-        floats = [v for v in call if isinstance(v, torch.Tensor) and v.is_floating_point()]
-        if not all(bool(value.isfinite().all()) for value in floats):
-            what = f"call {number} has NaN or infinite values, which have no scale"
-            raise TuneError(who, what, "leave that call out")
+        if problem := _problem(call, method.program):
+            what = f"call {number} has {problem}"
+            raise TuneError(who, what, "leave that call out, or change what the method takes")
     return calls
+
+
+def _problem(call: Leaves, program: ExportedProgram) -> str:
+    """Return why a call can't be taken; empty if it can, as far as its tensors tell."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    names = [name for name in program.graph_signature.user_inputs if name is not None]
+    if len(call) != len(names):
+        return f"{len(call)} inputs, and it takes {len(names)}"
+    for index, (value, name) in enumerate(zip(call, names, strict=True)):
+        wanted = values.get(name)
+        if isinstance(wanted, torch.Tensor) and not _fits(value, wanted, program):
+            takes = f"{wanted.dtype} {list(wanted.shape)}"
+            given = f"{value.dtype} {list(value.shape)}" if torch.is_tensor(value) else repr(value)
+            return f"{given} for input {index}, which takes {takes}"
+        if torch.is_tensor(value) and value.is_floating_point() and not value.isfinite().all():
+            return "NaN or infinite values, which have no scale"
+    return ""
+
+
+def _fits(value: Any, wanted: torch.Tensor, program: ExportedProgram) -> bool:
+    if not torch.is_tensor(value) or value.dtype != wanted.dtype or value.dim() != wanted.dim():
+        return False
+    for given, size in zip(value.shape, wanted.shape, strict=True):
+        low, high = bounds(size, program) if isinstance(size, torch.SymInt) else (size, size)
+        if given < (low or 0) or (high is not None and given > high):
+            return False
+    return True

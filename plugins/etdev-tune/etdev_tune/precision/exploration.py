@@ -27,16 +27,16 @@ from etdev_tune.record import LATENCY, Record
 from etdev_tune.report import Estimate, Sensitivity
 from etdev_tune.search import Attempt, Search
 
-# Shares of the budget for sensitivities, and for mixtures, for which uniform schemes leave time.
-_SENSITIVITIES, _MIXING = 0.15, 0.4
+# Share of the budget for sensitivities.
+_SENSITIVITIES = 0.15
 # The most mixtures by the objective, and by each other weight of size and latency.
 _MIXTURES, _OTHERS = 14, 4
 # The weights of the size if the latency is the objective; they add up to 1 with those of the
 # latency.
 _WEIGHTS = (0.02, 0.98, 0.5)
-# Rounds in which each recipe is measured beside float32, or one if it takes that many times as
-# long.
-_ROUNDS, _HOPELESS = 3, 2.0
+# The fewest and the most rounds in which a recipe is measured beside float32, or one if it takes
+# that many times as long.
+_ROUNDS, _HOPELESS = (3, 6), 2.0
 
 
 @define(eq=False, slots=False, kw_only=True)
@@ -73,11 +73,8 @@ class Exploration(Search):
             if self.has_time():
                 seconds = _SENSITIVITIES * self.clock.budget_s / len(self.schemes)
                 self._simulate(scheme, seconds)
-        for name in list(self._taken):
-            if self.clock.allows(_MIXING * self.clock.budget_s) and self.has_time():
-                self._try_uniform(name)
-            else:
-                self.finished = False
+                if scheme.name in self._taken:
+                    self._try_uniform(scheme.name)
         self._uniform = self._best
         self._mix()
 
@@ -138,22 +135,30 @@ class Exploration(Search):
         return option in self.builder.setup.registry.entry(plugin).options
 
     def _try(self, candidate: Candidate, **predictions: float | None) -> Attempt:
-        """Measure a candidate beside float32; go on from it if it is clearly better."""
+        """Measure a candidate beside float32, as long as it may be the best one and isn't yet."""
         attempt = self._attempt(candidate, **predictions)
         record = attempt.record
         if record is None or any(known.record is record for known in self.attempts[:-1]):
             return attempt
-        beside, measurer = [self._plain, record], self.contest.measurer
-        for number in range(_ROUNDS):
-            measurer.round(beside, PLUGIN, number)
+        beside, (least, most) = [self._plain, record], _ROUNDS
+        for number in range(most):
+            self.contest.measurer.round(beside, PLUGIN, number)
             ratio = self._ratio(record)
             if ratio is None or ratio.low > _HOPELESS:
+                break
+            if number + 1 >= least and not self._is_open(attempt, ratio):
                 break
         if self._admits(attempt) and (
             not self._best or self._cost(attempt) < self._cost(self._best)
         ):
-            self._challenge(attempt, record)
+            self._best = attempt
         return attempt
+
+    def _is_open(self, attempt: Attempt, ratio: Estimate) -> bool:
+        """Return True if more rounds may show whether a candidate or the best one is faster."""
+        if self.contest.objective != LATENCY or not self._admits(attempt) or not self._best:
+            return False
+        return ratio.low < self._cost(self._best) < ratio.high
 
     def _ratio(self, record: Record) -> Estimate | None:
         return record.against(self._plain, LATENCY)

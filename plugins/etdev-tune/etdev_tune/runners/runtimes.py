@@ -14,7 +14,7 @@ from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.runners import Runner
 from etdev.runtime.worker import CallResult, Program
 from etdev_tune.exchange import Failure, Request, Result
-from etdev_tune.target.facts import THREADS, sentinel_ns
+from etdev_tune.target.facts import THREADS
 
 _LONG_MS = 1000.0
 
@@ -48,13 +48,12 @@ def _result(
 ) -> Result:
     """Call a program for its outputs, then time each set of inputs in its initial state."""
     outputs = call(sets, 0) if request.outputs else []
-    times: list[tuple[int, ...]] = []
-    sentinel = [sentinel_ns()]
-    for index, inputs in enumerate(sets):
-        timed = request.timed is None or index in request.timed
-        times.append(_timed(request, partial(call, [inputs])) if timed else ())
-        sentinel.append(sentinel_ns())
-    return Result(tuple(times), tuple(tuple(o.outputs) for o in outputs), tuple(sentinel))
+    chosen = range(len(sets)) if request.timed is None else request.timed
+    times = [
+        _timed(request, partial(call, [inputs])) if index in chosen else ()
+        for index, inputs in enumerate(sets)
+    ]
+    return Result(tuple(times), tuple(tuple(o.outputs) for o in outputs))
 
 
 def _timed(request: Request, call: Callable[[int], Sequence[CallResult]]) -> tuple[int, ...]:

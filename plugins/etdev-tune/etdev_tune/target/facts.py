@@ -6,14 +6,11 @@ import contextlib
 import hashlib
 import os
 import platform
-import time
 from importlib import import_module, metadata
 from pathlib import Path
 
 # Variables that libraries read their number of threads from.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# In memory before any run: the first touch of new pages takes as long as the calculation.
-_SENTINEL = b"\1" * (4 << 20)
 
 
 def facts() -> dict[str, str]:
@@ -76,13 +73,6 @@ def use_threads(count: int) -> None:
     library = import_module("executorch.extension.pybindings.portable_lib")
     if reset := getattr(library, "_unsafe_reset_threadpool", None):
         reset(count)
-
-
-def sentinel_ns() -> int:
-    """Time a fixed calculation of some milliseconds."""
-    start = time.perf_counter_ns()
-    hashlib.blake2b(_SENTINEL).digest()
-    return time.perf_counter_ns() - start
 
 
 def count_memory() -> int | None:

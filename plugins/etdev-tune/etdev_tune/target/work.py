@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from etdev_tune.target.facts import count_memory, peak_bytes, sentinel_ns, use_threads
+from etdev_tune.target.facts import count_memory, peak_bytes, use_threads
 
 _LONG_NS = 10**9
 
@@ -44,19 +44,14 @@ class Work:
         memory = peak_bytes(before)
         if any(changed):
             method = self._method()
-        # The first call in a fork takes a quarter longer, since it maps the memory.
-        sentinel_ns()
-        sentinel = [sentinel_ns()]
         times: list[list[int]] = []
         for inputs, own in zip(sets, timed, strict=True):
             if own and any(changed):
                 # After a pause, threads would be asleep again.
                 self._warms_up(warm, inputs)
             times.append(self._timed(method, inputs) if own else [])
-            sentinel.append(sentinel_ns())
         answer = {
             "times_ns": times,
-            "sentinel_ns": sentinel,
             "memory_bytes": memory if any(changed) else peak_bytes(before),
         }
         file = io.BytesIO()

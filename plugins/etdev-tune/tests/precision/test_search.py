@@ -142,7 +142,9 @@ def test_a_mixture_that_is_not_clearly_better_leaves_the_uniform_scheme(searched
         ([], "has 0 calls; give at least two"),
         (calls(1)[0][0], "is Tensor, not a list of calls"),
         ([*calls(3), (torch.full((2, 3, 8, 8), torch.nan),)], "call 3 has NaN or infinite values"),
-        ([(x, x) for (x,) in calls(2)], "2 inputs are given, it takes 1"),
+        ([(x, x) for (x,) in calls(2)], "call 0 has 2 inputs, and it takes 1"),
+        ([*calls(2), *calls(1, rows=3)], r"call 2 has torch.float32 \[3, 3, 8, 8\] for input 0"),
+        ([(x.double(),) for (x,) in calls(2)], "call 0 has torch.float64"),
         ({"other": calls(2)}, "has no calls of method 'forward'"),
     ],
 )

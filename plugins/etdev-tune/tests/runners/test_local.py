@@ -61,7 +61,6 @@ def test_times_and_outputs_come_back(local: Local, mlp_pte: Path) -> None:
     for (output,), inputs in zip(result.outputs, sets, strict=True):
         assert torch.equal(output, run(mlp_pte, inputs).outputs[0])
         torch.testing.assert_close(output, MODULE(*inputs), atol=1e-5, rtol=1e-5)
-    assert len(result.sentinel_ns) == 4
 
 
 def test_nothing_is_timed_or_returned_unless_asked_for(local: Local, mlp_pte: Path) -> None:
