@@ -23,8 +23,8 @@ from etdev.upstream.trees import pytree
 # torch.export calls a custom op that writes to its inputs through this one.
 _FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized_v2
 _QUANTISED = "quantized_decomposed."
-# Its kernel fails in another order than its input's.
-_TRANSFORM = "aten._fft_r2c.default"
+# Their kernels fail in another order than their input's.
+_TRANSFORMS = ("aten._fft_r2c.default", "aten._fft_c2r.default")
 _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 
 
@@ -57,7 +57,7 @@ def _is_transposed(node: Node) -> bool:
     """Return True if the order of coordinates, or of a delegate's result, decides a value."""
     if op_name(node) != "aten.nonzero.default":
         called = any(source.target is executorch_call_delegate for source in node.all_input_nodes)
-        strict = called or op_name(node) == _TRANSFORM
+        strict = called or op_name(node) in _TRANSFORMS
         return strict and not has_plain_order(node.meta.get("val"))
     several = node.all_input_nodes[0].meta["val"].dim() > 1
     return several or any(n.op != "output" and op_name(n) not in _ANY_ORDER for n in node.users)

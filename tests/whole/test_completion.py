@@ -156,6 +156,11 @@ def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
         (lambda x: torch.bincount(x), torch.tensor([1, 2]), "decomposes aten.bincount.default"),
         (_loop, X, "ExecuTorch has neither while_loop nor maps .* no plugin took while_loop"),
         (torch.unique, X, "would transpose aten_nonzero_default"),
+        (
+            lambda x: torch.fft.irfft(x, 2, 1),
+            X.long()[None].repeat(4, 1, 1),
+            "would transpose aten__fft_c2r_default",
+        ),
     ],
 )
 def test_what_nothing_computes_is_named(function, x, said):

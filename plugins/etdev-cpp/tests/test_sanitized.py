@@ -24,15 +24,32 @@ WORDS = (b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f")
 
 
 @pytest.fixture(scope="module")
-def sanitized():
+def reports(tmp_path_factory):
+    """The folder of the reports of sanitizers."""
+    return tmp_path_factory.mktemp("reports")
+
+
+@pytest.fixture(scope="module")
+def sanitized(reports):
     """A runner that dies of the first fault that a sanitizer finds."""
     with pytest.MonkeyPatch.context() as patch:
         # The delegates' libraries keep memory for as long as the process lives.
-        patch.setenv("ASAN_OPTIONS", "detect_leaks=0")
+        patch.setenv("ASAN_OPTIONS", f"detect_leaks=0:log_path={reports}/report")
         runner = CppRunner(FLAGS)
         runner.prepare()
         yield runner
         runner.close()
+
+
+def asked_for_too_much(reports):
+    """Return True if the process died of a size that no machine has, and forget the report.
+
+    Without sanitizers that is `std::bad_alloc`, which the runner answers.
+    """
+    texts = [path.read_text() for path in reports.iterdir()]
+    for path in reports.iterdir():
+        path.unlink()
+    return any(re.search("out-of-memory|allocation-size-too-big", text) for text in texts)
 
 
 def damaged(data, rest, number):
@@ -53,7 +70,7 @@ def damaged(data, rest, number):
     ("model", "order"),
     [("mlp", "xnnpack"), ("two_methods", "xnnpack"), ("kv_cache", "portable")],
 )
-def test_a_damaged_file_is_loaded_or_refused(model, order, cells, sanitized, tmp_path):
+def test_a_damaged_file_is_loaded_or_refused(model, order, cells, sanitized, reports, tmp_path):
     _, path = cells(model, order)
     data, bad = path.read_bytes(), tmp_path / "bad.pte"
     size = int.from_bytes(data[16:24], "little")
@@ -64,7 +81,8 @@ def test_a_damaged_file_is_loaded_or_refused(model, order, cells, sanitized, tmp
     for number in range(FILES):
         bad.write_bytes(damaged(data[:size], data[size:], number))
         failure = sanitized.load(Program.of(bad, ()), methods[0]).failure
-        assert failure is None or REFUSED.fullmatch(failure), (number, failure)
+        fine = failure is None or REFUSED.fullmatch(failure) or asked_for_too_much(reports)
+        assert fine, (number, failure)
         refused += failure is not None
     # Cut files at least.
     assert refused > FILES / 3

@@ -23,7 +23,7 @@ _FINITE = ("clamp", "hardtanh", "elu", "fmod", "leaky_relu")
 # Ops that OpenVINO can't compile for bools.
 _NOT_BOOLS = (
     *("add", "sub", "mul", "sign", "isinf", "isnan", "isfinite", "maximum", "minimum", "clamp"),
-    *("amax", "amin", "max", "min", "fmod", "prod"),
+    *("amax", "amin", "max", "min", "fmod", "prod", "sum"),
 )
 # Reductions; OpenVINO fuses what follows them into them.
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "max", "min", "all", "any")

@@ -83,15 +83,15 @@ def test_bools_compute_what_eager_does():
     check(names, torch.bool, OpenVinoPlugin(precision="f32"), ("plain",))
 
 
-def test_a_product_of_bools_is_left():
-    """`scatter_reduce` of bools is written with one, which OpenVINO can't compile."""
+def test_sums_and_products_in_bools_are_left():
+    """`scatter_reduce` of bools is written with them, and OpenVINO can't compile them."""
 
-    class Product(nn.Module):
+    class Both(nn.Module):
         def forward(self, x):
-            return torch.prod(x, 1, dtype=torch.bool)
+            return torch.prod(x, 1, dtype=torch.bool), torch.sum(x, 1, dtype=torch.bool)
 
-    plan = Lowerer([OpenVinoPlugin()]).plan(Product(), (torch.ones(2, 3).bool(),))["forward"]
-    assert plan.owner("aten_prod_dim_int") == "portable"
+    plan = Lowerer([OpenVinoPlugin()]).plan(Both(), (torch.ones(2, 3).bool(),))["forward"]
+    assert plan.owner("aten_prod_dim_int") == plan.owner("aten_sum_dim_int_list") == "portable"
 
 
 def test_exact_nan_comes_through():
