@@ -1,17 +1,20 @@
-"""Copies of values between devices, one for each device that needs a value."""
+"""Copies of values between devices, and conversions where partitions meet."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from torch.fx import Node
 
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import delegate_device, describe
+from etdev.graph.precision import converted
 from etdev.schema.device import CPU, Device
 from etdev.schema.partition import Partition
-from etdev.schema.tensors import SCALAR, Copy
+from etdev.schema.pins import PORTABLE
+from etdev.schema.tensors import SCALAR, Conversion, Copy
 
 
 def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Copy, ...]:
@@ -44,6 +47,27 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
             copies.append(Copy(value, source, CPU))
         copies += [Copy(value, CPU, device) for device in sorted(targets - {CPU})]
     return tuple(copies)
+
+
+def plan_conversions(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Conversion, ...]:
+    """Return the values that change their precision where they cross a border, in graph order.
+
+    One for each partition that reads a value; constants cross no border at a run.
+    """
+    homes = {name: home for name, (home, _) in _homes(graph, partitions).items()}
+    ends = {"placeholder": "input", "output": "output"}
+    conversions: list[Conversion] = []
+    for node in graph.program.graph.nodes:
+        source = homes.get(node.name, ends.get(node.op, PORTABLE))
+        readers: dict[str, list[Node]] = {}
+        for user in node.users if node.name not in graph.constants else ():
+            readers.setdefault(homes.get(user.name, ends.get(user.op, PORTABLE)), []).append(user)
+        readers.pop(source, None)
+        for target, users in readers.items():
+            read = next(filter(None, map(converted, users)), ())
+            if forms := [form for form, _ in groupby([*converted(node), *read])]:
+                conversions.append(Conversion(describe(node), source, target, forms))
+    return tuple(conversions)
 
 
 def _homes(graph: MethodGraph, partitions: Sequence[Partition]) -> dict[str, tuple[str, Device]]:

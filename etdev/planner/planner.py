@@ -10,8 +10,9 @@ from torch.export import ExportedProgram
 
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph, run_order
+from etdev.graph.precision import precisions
 from etdev.graph.rebuild import simplified_in
-from etdev.planner.boundary_copies import plan_copies
+from etdev.planner.boundary_copies import plan_conversions, plan_copies
 from etdev.planner.constants import settle
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
@@ -74,7 +75,8 @@ class Planner:
         graph = partitioning.graph
         self.matched |= pinning.matched(graph.ops)
         partitions = self._settled(graph, partitioning.drafts)
-        ledger = partitioning.reporter.ledger(graph, self.plugins, pinning)
+        each = precisions(graph, {name: own.name for own in partitions for name in own.nodes})
+        ledger = partitioning.reporter.ledger(graph, self.plugins, pinning, each)
         # Delegates are listed in the order of their first calls in the .pte.
         order = run_order(graph.program.graph, partitions)
         units = [partitions[unit] if isinstance(unit, int) else unit for unit in order]
@@ -91,6 +93,7 @@ class Planner:
             fallback=tuple(entry.node for entry in ledger if entry.falls_back),
             ledger=ledger,
             simplified=dict(simplified_in(graph.program)),
+            conversions=plan_conversions(graph, ordered),
         )
         return plan, graph.program
 

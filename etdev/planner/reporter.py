@@ -6,7 +6,7 @@ Codes and texts are in etdev/schema/reasons.py.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
@@ -65,8 +65,14 @@ class Reporter:
             if self.owners.get(node, ("", None))[0] != verdict.plugin:
                 self._say(node, verdict)
 
-    def ledger(self, graph: MethodGraph, plugins: Sequence[Plugin], pinning: Pinning) -> Ledger:
-        """Return the ledger of a method as it was decided.
+    def ledger(
+        self,
+        graph: MethodGraph,
+        plugins: Sequence[Plugin],
+        pinning: Pinning,
+        precisions: Mapping[str, str],
+    ) -> Ledger:
+        """Return the ledger of a method as it was decided, with the precision of each node.
 
         Plugins are in claim order; those built in were asked only about unclaimed nodes.
         """
@@ -80,7 +86,7 @@ class Reporter:
                 for plugin in plugins
                 if plugin.name in said or not plugin.builtin
             )
-            facts = _facts(graph, node)
+            facts = {**_facts(graph, node), "precision": precisions[node]}
             entries.append(Entry(node, op, owner, partition, verdicts, pin=pin, **facts))
         # Without nodes that the final method doesn't have.
         groups = [

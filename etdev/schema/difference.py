@@ -17,6 +17,9 @@ from etdev.schema.structuring import CONVERTER
 if TYPE_CHECKING:
     from etdev.schema.plan import MethodPlan, Plan
 
+# The precision that is not named.
+PLAIN = "float32"
+
 
 @frozen
 class Figure:
@@ -29,10 +32,10 @@ class Figure:
 
 @frozen
 class Move:
-    """A node that is new or gone, or that has another owner or device.
+    """A node that is new or gone, or that has another owner, device or precision.
 
-    Before and after are owner and device, such as `trt on cuda:0`; None where a plan lacks it. The
-    node has its name in the first plan, if that has it.
+    Before and after are owner, device, and another precision than float32, such as `trt on cuda:0
+    in int8`; None where a plan lacks it. The node has its name in the first plan, if that has it.
     """
 
     method: str
@@ -138,7 +141,7 @@ def _moves(method: str, first: MethodPlan | None, second: MethodPlan | None) -> 
 
 
 def places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
-    """Return the owner and device of each node, by its module, op, and position among the same ops.
+    """Return owner, device and precision of each node, by module, op, and place among the same ops.
 
     Names don't identify nodes: a new layer changes the numbers in the names of all later ones.
     """
@@ -149,7 +152,8 @@ def places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, s
         kind = entry.module, entry.op
         device = devices.get(entry.partition or "", "cpu")
         place = (*kind, seen[kind])
-        owners[place] = entry, f"{entry.holder} on {device}"
+        precision = f" in {entry.precision}" if entry.precision not in ("", PLAIN) else ""
+        owners[place] = entry, f"{entry.holder} on {device}{precision}"
         seen[kind] += 1
     return owners
 
@@ -171,15 +175,20 @@ def _partitions(plan: MethodPlan | None) -> Counter[str]:
 def _figures(plan: Plan) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for method in plan.methods:
-        codes = Counter(v.code for entry in method.ledger for v in entry.verdicts)
         inside = [c.size_bytes for p in method.partitions for c in p.constants if c.inside]
         for what, number in (
             *((f"nodes of {owner}", n) for owner, n in sorted(method.ledger.owned().items())),
-            *((f"nodes in {c}", n) for c, n in sorted(codes.items()) if c.startswith("scheme ")),
-            ("quantisers in no delegate", sum("quantize_" in name for name in method.fallback)),
+            *(
+                (f"nodes of {owner} in {precision}", n)
+                for owner, counts in sorted(method.ledger.precisions().items())
+                for precision, n in sorted(counts.items())
+                if precision != PLAIN
+            ),
             ("delegates", len(method.partitions)),
             ("copies between devices", len(method.copies)),
             ("bytes copied at every run", sum(c.tensor.size_bytes or 0 for c in method.copies)),
+            ("conversions at borders", len(method.conversions)),
+            ("bytes converted", sum(c.tensor.size_bytes or 0 for c in method.conversions)),
             ("bytes of weights inside delegates", sum(inside)),
             ("bytes of weights stored again", method.copied_bytes),
         ):

@@ -52,6 +52,8 @@ class Entry:
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
         inputs: Names of the values that it reads, each once; constants are left out.
         values: Names of its values if it has several, as in the `inputs` of other entries.
+        precision: `int8`, or `8da4w` and `int8w` in torchao's words, in a quantised pattern of its
+            partition, else the dtype that it computes in; empty for numbers, and if unknown.
     """
 
     node: str
@@ -66,6 +68,7 @@ class Entry:
     inputs: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     source: str = ""
+    precision: str = ""
 
     @property
     def foreign(self) -> bool:
@@ -145,3 +148,11 @@ class Ledger:
         `portable` stands for portable kernels, `foreign` for delegates that the program came with.
         """
         return dict(Counter(entry.holder for entry in self).most_common())
+
+    def precisions(self) -> dict[str, dict[str, int]]:
+        """Return the number of nodes per owner and precision, most first."""
+        counts = Counter((entry.holder, entry.precision) for entry in self if entry.precision)
+        return {
+            owner: {kind: n for (holder, kind), n in counts.most_common() if holder == owner}
+            for owner in self.owned()
+        }

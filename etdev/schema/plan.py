@@ -14,7 +14,15 @@ from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed, counted
 from etdev.schema.structuring import CONVERTER
-from etdev.schema.tensors import Copy, Growth, SharedState, StoredAgain, loading, repeats
+from etdev.schema.tensors import (
+    Conversion,
+    Copy,
+    Growth,
+    SharedState,
+    StoredAgain,
+    loading,
+    repeats,
+)
 
 
 @frozen(repr=False)
@@ -28,6 +36,7 @@ class MethodPlan(Displayed):
             with. A .pte lists its delegates in the order of their first calls, which is this one;
             the audit and `etdev check` match the two by position.
         copies: Values that ExecuTorch's device planning copies between devices at every run.
+        conversions: Values that are quantised, dequantised or cast at the border of a partition.
         fallback: Names of the nodes that stay in the method's program, in graph order.
         ledger: The owner of each node, and what every plugin said about it.
         simplified: How many nodes were removed or changed before plugins were asked, by kind.
@@ -40,6 +49,12 @@ class MethodPlan(Displayed):
     fallback: tuple[str, ...]
     ledger: Ledger
     simplified: Mapping[str, int] = field(factory=dict)
+    conversions: tuple[Conversion, ...] = ()
+
+    @property
+    def moved(self) -> tuple[Copy | Conversion, ...]:
+        """Its copies and conversions."""
+        return (*self.copies, *self.conversions)
 
     @property
     def copied_bytes(self) -> int:
@@ -56,7 +71,8 @@ class MethodPlan(Displayed):
     def summary(self) -> str:
         """The plan in a few words: `forward: 2 delegates, cpu 3, portable 1`."""
         owners = [f"{owner} {count}" for owner, count in self.ledger.owned().items()]
-        text = ", ".join([counted(len(self.partitions), "delegate"), *owners])
+        borders = [counted(len(self.conversions), "conversion")] if self.conversions else []
+        text = ", ".join([counted(len(self.partitions), "delegate"), *owners, *borders])
         return "; ".join([f"{self.method}: {text}", *self.caveats])
 
     @property

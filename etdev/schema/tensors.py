@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
 
 from attrs import field, frozen
 
@@ -53,6 +54,25 @@ class Copy:
     tensor: Tensor
     source: Device
     target: Device
+
+    forms: ClassVar[tuple[str, ...]] = ()
+
+
+@frozen
+class Conversion:
+    """A value that is quantised, dequantised or cast where it crosses a border, at every run.
+
+    Args:
+        tensor: The value, as it crosses.
+        source: The partition that makes it; `portable` for the method's program, or `input`.
+        target: The partition that reads it; `portable` or `output`.
+        forms: Dtypes from before to after the border, such as `float32` and `int8`.
+    """
+
+    tensor: Tensor
+    source: str
+    target: str
+    forms: tuple[str, ...] = field(converter=frozen_tuple)
 
 
 @frozen

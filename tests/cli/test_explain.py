@@ -61,7 +61,11 @@ def net(here) -> str:
 
 def test_what_falls_back_is_grouped_by_op_and_reason_with_its_lines(net):
     rows = cells(succeeds(f"explain {net} --ask cpu"))
-    assert rows[:3] == ["method nodes owner", "forward 4 portable", "2 cpu"]
+    assert rows[:3] == [
+        "method nodes owner precision",
+        "forward 4 portable float32 4",
+        "2 cpu float32 2",
+    ]
     assert rows[3] == "on portable kernels nodes why where"
     assert rows[4] == "aten.cumsum.default 4 cpu: XNNPACK has no cumsum.default net.py:6"
 
@@ -164,7 +168,7 @@ def test_a_file_that_is_not_a_plan_is_named_with_its_key(plan_file, here):
 
 def test_a_model_may_have_no_nodes_left_to_explain(here):
     (here / "empty.json").write_text(Plan(()).to_json())
-    assert cells(succeeds("explain empty.json")) == ["method nodes owner"]
+    assert cells(succeeds("explain empty.json")) == ["method nodes owner precision"]
 
 
 CLONES = """\

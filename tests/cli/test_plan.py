@@ -28,8 +28,8 @@ def planned(mlp_lowered, monkeypatch):
 def test_plan_shows_owners_partitions_and_what_is_left(planned):
     rows = cells(succeeds(f"plan {MLP} --plugin cpu"))
     assert rows[0] == "method forward"
-    assert "cpu 2 3" in rows
-    assert "portable - 1" in rows
+    assert "cpu 2 3 float32 3" in rows
+    assert "portable - 1 float32 1" in rows
     assert any(row.startswith("cpu_0 XnnpackBackend cpu default 2 1 (64 B) ") for row in rows)
     assert any(row.startswith(f"{OP} 1 cpu: {REASON} ") and ".py:" in row for row in rows)
 
@@ -54,9 +54,10 @@ def test_all_shows_every_row(mlp_lowered, monkeypatch):
 
 
 def test_why_shows_what_every_plugin_said_about_a_node(planned):
-    head, row, last = succeeds(f"plan {MLP} --plugin cpu --why {NODE}").splitlines()
-    assert head.split() == ["node", "op", "module", "owner", "pin", "plugin", "verdict", "reason"]
-    assert row.split()[:7] == [NODE, OP, "2", "portable", "-", "cpu", "op"]
+    shown = succeeds(f"plan {MLP} --plugin cpu --why {NODE}")
+    (head, *_), (_, row, last) = cells(shown), shown.splitlines()
+    assert head == "node op module owner precision pin plugin verdict reason"
+    assert row.split()[:8] == [NODE, OP, "2", "portable", "float32", "-", "cpu", "op"]
     assert row.rstrip().endswith(REASON)
     assert last.split() == ["portable", "claimed"]
 
@@ -89,6 +90,7 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
             "inputs": ["aten_relu_default"],
             "values": ["getitem"],
             "source": "layer_norm",
+            "precision": "float32",
         },
     )
 

@@ -15,7 +15,7 @@ def ledger(reporter, nodes, plugins):
         ops=dict.fromkeys(nodes, "aten.add"), number=dict.fromkeys(nodes, 0), nodes=[node]
     )
     asked = [SimpleNamespace(name=name, builtin=False) for name in plugins]
-    return reporter.ledger(graph, asked, Pinning(()))
+    return reporter.ledger(graph, asked, Pinning(()), dict.fromkeys(nodes, "float32"))
 
 
 def test_a_plugin_that_said_nothing_was_silent_or_lost():

@@ -20,18 +20,19 @@ BUDGETS = {
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     # Issue 36: charts of a command's own on the page.
-    "cli": (2_232, 1_900),
+    "cli": (2_228, 1_900),
     # Issue 35: the compiled partitions, for plugins that make a .pte larger.
     "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_457, 1_400),
-    # Issue 32: sizes keep the ranges that a compiler narrows.
-    "graph": (1_815, 1_800),
+    # Issue 32: sizes keep the ranges that a compiler narrows. Issue 36: the precision of each node,
+    # here, in planner and in schema.
+    "graph": (1_989, 1_800),
     # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
     # here and in schema.
     "lowering": (1_019, 900),
     # Issue 35: patterns that stay whole.
-    "planner": (1_400, 1_400),
+    "planner": (1_433, 1_400),
     "portable": (3_198, 3_200),
     # Issue 33: a .pte is unpacked without torch. Issue 32: a .ptd that is missing or empty.
     "pte": (1_502, 1_500),
@@ -43,13 +44,13 @@ BUDGETS = {
     # small outputs, which are compared by their own size; complex numbers, and NaN in words.
     "runtime": (2_523, 1_900),
     "scaffold": (170, 200),
-    "schema": (2_534, 2_300),
+    "schema": (2_621, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
     "upstream": (399, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_128, 24_000)
+HOST = (25_422, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
@@ -58,7 +59,7 @@ PLUGINS = {
     # Issue 33: `etdev tune --runner`.
     # Issue 36: recipes of precision, and the search for them.
     # Issue 36: the front on the page.
-    "etdev-tune": (5_223, 3_200),
+    "etdev-tune": (5_207, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all.

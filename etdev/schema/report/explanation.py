@@ -76,8 +76,18 @@ class Explanation:
     @property
     def owned(self) -> dict[str, dict[str, int]]:
         """Number of matching nodes per owner, by method; most nodes first."""
+        return {name: ledger.owned() for name, ledger in self._ledgers.items()}
+
+    @property
+    def precisions(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Number of matching nodes per precision, by method and owner."""
+        return {name: ledger.precisions() for name, ledger in self._ledgers.items()}
+
+    @cached_property
+    def _ledgers(self) -> dict[str, Ledger]:
+        """The matching nodes by method."""
         by_method = itertools.groupby(self.entries, key=lambda pair: pair[0].method)
-        return {name: Ledger(tuple(e for _, e in pairs)).owned() for name, pairs in by_method}
+        return {name: Ledger(tuple(e for _, e in pairs)) for name, pairs in by_method}
 
     @cached_property
     def missed(self) -> tuple[Missed, ...]:
@@ -117,6 +127,8 @@ class Explanation:
             "query": self.query,
             "plugins": self.plan.plugins,
             "owned": self.owned,
+            "precisions": self.precisions,
+            "conversions": {m.method: m.conversions for m in self.plan.methods},
             "missed": self.missed,
             "nodes": [{"method": m.method, "entry": entry} for m, entry in entries],
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etdev.schema.difference import Difference
@@ -45,13 +45,15 @@ def sheets(value: Any) -> Iterator[Sheet]:
 def _method(method: MethodPlan) -> Iterator[Sheet]:
     """Yield owners, partitions, pins, copies, simplified nodes, and ops that fall back and why."""
     counts = Counter(partition.plugin for partition in method.partitions)
+    precisions = method.ledger.precisions()
     owners = [
-        (owner, str(counts[owner] or "-"), str(nodes))
+        (owner, str(counts[owner] or "-"), str(nodes), _kinds(precisions[owner]))
         for owner, nodes in method.ledger.owned().items()
     ]
     if method.copied_bytes:
-        owners.append(("stored again", "-", size(method.copied_bytes)))
-    yield Sheet(("owner", "delegates", "nodes"), owners, f"method {method.method}")
+        owners.append(("stored again", "-", size(method.copied_bytes), "-"))
+    columns = ("owner", "delegates", "nodes", "precision")
+    yield Sheet(columns, owners, f"method {method.method}")
     yield _partitions(method, method.partitions)
     pinned = [entry for entry in method.ledger if entry.pin]
     lost = Counter(entry.pin for entry in pinned if not entry.pin_kept)
@@ -59,13 +61,9 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
         (str(pin), str(count), str(lost[pin] or "-"))
         for pin, count in Counter(entry.pin for entry in pinned).items()
     ]
-    copies = []
-    for copy in method.copies:
-        most = ("up to " if copy.tensor.dynamic else "") + size(copy.tensor.size_bytes)
-        copies.append((copy.tensor.name, str(copy.source), str(copy.target), most))
     yield from _filled(
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
-        Sheet(("copy", "from", "to", "size"), copies),
+        _moved([method]),
         Sheet(("otherwise than PyTorch",), [(caveat,) for caveat in method.caveats]),
         _simplified([method]),
         missed(Explanation(Plan((method,)))),
@@ -82,21 +80,22 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet]:
         yield from _node(*entries[0])
         return
     owned = [
-        ("" if index else name, str(count), owner)
+        ("" if index else name, str(count), owner, _kinds(explanation.precisions[name][owner]))
         for name, counts in explanation.owned.items()
         for index, (owner, count) in enumerate(counts.items())
     ]
-    yield Sheet(("method", "nodes", "owner"), owned)
+    yield Sheet(("method", "nodes", "owner", "precision"), owned)
     yield from _filled(missed(explanation, every))
     if query not in (Query(), Query(plugin=query.plugin)):
         yield from nodes(explanation)
     else:
-        yield from _filled(_simplified(explanation.plan.methods))
+        methods = explanation.plan.methods
+        yield from _filled(_moved(methods), _simplified(methods))
 
 
 def nodes(explanation: Explanation) -> Iterator[Sheet]:
     """Yield every plugin's verdict on the nodes that match."""
-    columns = ("node", "op", "module", "owner", "pin", "plugin", "verdict", "reason")
+    columns = ["node", "op", "module", "owner", "precision", "pin", "plugin", "verdict", "reason"]
     several = len(explanation.plan.methods) > 1
     rows: list[tuple[str, ...]] = []
     for owner, entry in explanation.entries:
@@ -119,6 +118,23 @@ def _cell(value: Any) -> str:
 
 def _filled(*sheets: Sheet) -> Iterator[Sheet]:
     return (sheet for sheet in sheets if sheet.rows)
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    """Return how many nodes have each precision: `int8 14, float32 8`."""
+    return ", ".join(f"{precision} {count}" for precision, count in counts.items()) or "-"
+
+
+def _moved(methods: Sequence[MethodPlan]) -> Sheet:
+    """Return the copies and the conversions at borders, with the bytes of each value."""
+    rows = []
+    for method in methods:
+        for each in method.moved:
+            name, own = f"{method.method}/" if len(methods) > 1 else "", each.tensor
+            most = ("up to " if own.dynamic else "") + size(own.size_bytes)
+            ends = str(each.source), str(each.target)
+            rows.append((name + own.name, *ends, most, " to ".join(each.forms) or "-"))
+    return Sheet(("copy or conversion", "from", "to", "size", "precision"), rows)
 
 
 def _simplified(methods: Iterable[MethodPlan]) -> Sheet:
@@ -156,16 +172,18 @@ def _crossing(tensors: Iterable[Tensor]) -> str:
 
 def _node(method: MethodPlan, entry: Entry) -> Iterator[Sheet]:
     """Yield all about one node, a row for each fact, and its partition."""
-    names = ("op", "source_op", "module", "line", "owner", "partition", "inputs")
+    names = ["op", "source_op", "module", "line", "owner", "partition", "precision", "inputs"]
     rows = [(name.replace("_", " "), _cell(getattr(entry, name))) for name in names]
     rows.append(("pin", _pin(entry)))
     rows += [(verdict.plugin, f"{verdict.code} {verdict.text}") for verdict in entry.verdicts]
     for group in method.ledger.groups:
         if entry.node in group.nodes:
             rows.append((f"group of {group.plugin}", f"{', '.join(group.nodes)} {group.why}"))
-    for copy in method.copies:
-        if copy.tensor.name in {entry.node, *entry.inputs}:
-            rows.append((f"copy of {copy.tensor.name}", f"{copy.source} to {copy.target}"))
+    for each in method.moved:
+        if each.tensor.name in {entry.node, *entry.inputs}:
+            forms = f", {' to '.join(each.forms)}" if each.forms else ""
+            kind = "conversion" if forms else "copy"
+            rows.append((f"{kind} of {each.tensor.name}", f"{each.source} to {each.target}{forms}"))
     filled = [row for row in rows if row[1] != "-"]
     yield Sheet((f"{method.method}/{entry.node}", ""), filled)
     own = [partition for partition in method.partitions if partition.name == entry.partition]
@@ -177,7 +195,8 @@ def _pin(entry: Entry) -> str:
 
 
 def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
-    about = (name, entry.op, entry.module or "-", entry.partition or entry.holder, _pin(entry))
+    owner, precision = entry.partition or entry.holder, entry.precision or "-"
+    about = (name, entry.op, entry.module or "-", owner, precision, _pin(entry))
     said = [(v.plugin, v.code, v.text) for v in entry.verdicts]
     for index, cells in enumerate(said or [("-", "-", "no plugin was asked")]):
         # A node's name and op stand before its first verdict only.

@@ -29,7 +29,7 @@ function list(title, items, row, open = false) {
 function overview() {
   const { name, plan, nodes, owned, missed, inKernels } = METHOD;
   const portable = owned.portable || 0;
-  const moved = plan.copies.reduce((sum, copy) => sum + (copy.tensor.size_bytes || 0), 0);
+  const moved = (list) => (list.length ? `${list.length}, ${bytes(list.reduce((sum, one) => sum + (one.tensor.size_bytes || 0), 0))} per run` : "");
   const share = inKernels ? "" : ` (${((100 * portable) / nodes.length).toFixed(0)} %)`;
   const worst = missed.slice(0, 6).map((one) => el("li", { class: "said" }, link(one.op, () => filterOp(one)), ` × ${one.nodes.length}`, reasonLines(one)));
   return [
@@ -37,7 +37,7 @@ function overview() {
     facts([
       ["nodes", inKernels ? "" : nodes.length.toLocaleString("en")], ["delegates", String(plan.partitions.length)],
       ["portable", nodes.length ? portable.toLocaleString("en") + share : ""],
-      ["copies", plan.copies.length ? `${plan.copies.length}, ${bytes(moved)} per run` : ""],
+      ["copies", moved(plan.copies)], ["conversions", moved(plan.conversions)], ["precision", counted(nodes.filter((node) => node.precision).map((node) => `${node.precision} on ${node.owner}`)).map((pair) => pair.join(" ")).join(", ")],
       ["time of a run", SIDE.run && SIDE.run.method === name ? time(SIDE.run.ms) : ""],
       ["plugins", SIDE.plan.plugins.map(([plugin, version]) => `${plugin} ${version}`).join(", ")],
     ]),
@@ -84,7 +84,7 @@ function nodeDetails(node, vertex) {
     el("h2", { class: "code" }, node.node), chip(node.owner), within,
     facts([
       ["op", code(node.op)], ["once", node.source_op === node.op ? "" : node.source_op], ["module", node.module], ["line", node.line],
-      ["pinned to", pin], ["time", vertex.kind === "node" && vertex.ms !== null ? time(vertex.ms) : ""],
+      ["precision", node.precision], ["pinned to", pin], ["time", vertex.kind === "node" && vertex.ms !== null ? time(vertex.ms) : ""],
     ]),
     el("h3", {}, "What each plugin said"),
     said.length ? el("ul", {}, said) : quiet(sentence(unasked())),
@@ -94,8 +94,7 @@ function nodeDetails(node, vertex) {
 
 function neighbours(vertex) {
   const row = (other) => (edge) => {
-    const copies = edge.copies.map((copy) => `, copied to ${copy.target} (${bytes(copy.tensor.size_bytes)})`);
-    return [link(edge[other].name, () => goTo(edge[other])), faint(` ${edge.values.join(", ")}${copies.join("")}`)];
+    return [link(edge[other].name, () => goTo(edge[other])), faint(` ${[edge.values.join(", "), ...edge.moved].join(", ")}`)];
   };
   return [
     ...list(`Reads from ${count(vertex.reads.length, "other")}`, vertex.reads, row("from")),

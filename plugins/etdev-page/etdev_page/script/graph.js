@@ -89,10 +89,9 @@ function lineOf(group, { source, target, edges, bends }) {
     path += `V${below === last ? below.top : below.row.bottom}`;
   }
   const covered = edges.map((number) => METHOD.edges[number]);
-  const copies = covered.flatMap((edge) => edge.copies);
+  const told = covered.flatMap((edge) => edge.moved);
   const values = covered.flatMap((edge) => edge.values).join(", ");
-  const told = copies.map((copy) => `${bytes(copy.tensor.size_bytes)} copied to ${copy.target}`);
-  const kinds = ["way", copies.length ? "copied" : "", bends ? "" : "stub"].join(" ");
+  const kinds = ["way", told.length ? "copied" : "", bends ? "" : "stub"].join(" ");
   return { from, to, path: el("path", { class: kinds, d: path }, el("title", {}, [values, ...told].join("\n"))) };
 }
 

@@ -8,6 +8,7 @@ const IS_TIMED = SIDES.some((side) => side.hot.length);
 // The reason of a portable node about which no plugin said anything.
 const unasked = () => (SIDE.plan.plugins.length ? "no plugin was asked" : "not known");
 const reasonOf = (verdict) => `${verdict.plugin}: ${verdict.text || verdict.code}`;
+const movedOf = ({ forms, target, tensor }) => `${bytes(tensor.size_bytes)} ${forms ? forms.join(" to ") : `copied to ${target}`}`;
 const shortOp = (op) => op.replace(/^(aten|dim_order_ops)\./, "").replace(/\.(default|Tensor|out)$/, "");
 
 function methodOf(index) {
@@ -23,8 +24,9 @@ function methodOf(index) {
   for (const group of groups.toReversed()) fillGroup(group, group.children.map((id) => items[id]));
   const links = edges.map(({ source, target, values }) => {
     const [from, to] = [items[source], items[target]];
-    const copies = from.device === to.device ? [] : plan.copies.filter((copy) => copy.target === to.device && values.includes(copy.tensor.name));
-    const edge = { from, to, values, copies };
+    const targets = [from.device === to.device ? "" : to.device, to.partition ? to.name : "portable"];
+    const moved = [...plan.copies, ...plan.conversions].filter((one) => targets.includes(one.target) && values.includes(one.tensor.name));
+    const edge = { from, to, values, moved: moved.map(movedOf) };
     from.readers.push(edge);
     to.reads.push(edge);
     return edge;

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from attrs import field, frozen
 
-from etdev import Claim, Refusal, hookimpl
+from etdev import hookimpl
 from etdev_tune.precision.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -47,19 +47,3 @@ class Precision:
         from etdev_tune.precision.schemes import schemes_for
 
         return apply(self.recipe, program, method, schemes_for(self.recipe.layers.values()))
-
-    @hookimpl
-    def claim_nodes(self, program: ExportedProgram) -> Claim | None:
-        """Claim nothing, and say about the nodes of a layer which scheme it has."""
-        if not self.layers:
-            return None
-        from etdev.graph.nodes import module_paths
-
-        # A code for each scheme, by which `etdev explain` groups and `etdev diff` counts nodes.
-        schemes, refusals = self.recipe.layers, []
-        for node in program.graph.nodes:
-            layer = next((path for path in module_paths(node) if path in schemes), None)
-            if node.op == "call_function" and layer:
-                own = schemes[layer]
-                refusals.append(Refusal(node.name, f"scheme {own}", f"{layer} is in {own}"))
-        return Claim(None, (), refusals)

@@ -19,7 +19,6 @@ from torch import nn
 
 from etdev import Lowerer, PluginError
 from etdev.runtime.run import run
-from etdev.schema.report.explanation import Explanation, Query
 
 SHAPES = ({0: torch.export.Dim("batch", min=1, max=4)},)
 X = (torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)),)
@@ -82,26 +81,21 @@ def test_static_layers_and_float_layers_mix(static, tmp_path):
     assert 1e-4 < worst < 5e-2
     # The ledger has the precision of each node.
     ledger = lowered.plan.methods[0].ledger
-    said = {(e.module, v.text) for e in ledger for v in e.verdicts if v.code.startswith("scheme")}
-    assert said == {("conv", "conv is in cpu:int8"), ("block.0", "block.0 is in 8da8w")}
+    layers = {e.module: e.precision for e in ledger if "linear" in e.op or "convolution" in e.op}
+    assert layers == {"conv": "int8", "block.0": "8da8w", "head": "float32"}
     owners = {e.module: e.owner for e in lowered.plan["forward"].ledger if "linear" in e.op}
     assert owners == {"block.0": "cpu", "head": "cpu"}
 
 
-def test_explain_groups_nodes_by_scheme_and_diff_counts_them():
+def test_diff_counts_the_nodes_of_each_scheme():
     def plan(layers):
         return Lowerer([Precision(layers=layers), "cpu"]).plan(Mixed.seeded(), X)
 
     mixed, same = plan(["block.0 = 8da8w", "head = 8da4w"]), plan(["head = 8da8w"])
-    query = Query(plugin="Precision")
-    said = {r.text for missed in Explanation(mixed, query).missed for r in missed.reasons}
-    assert {"block.0 is in 8da8w", "head is in 8da4w"} <= said
+    assert {"8da8w", "8da4w"} < mixed["forward"].ledger.precisions()["cpu"].keys()
     figures = {f.what: (f.before, f.after) for f in mixed.diff(same).figures}
-    assert figures["forward: nodes in scheme 8da4w"] == (4, 0)
-    assert "forward: nodes in scheme 8da8w" not in figures
-    alone = Lowerer([Precision(layers=["head = 8da8w"])]).plan(Mixed.seeded(), X)
-    outside = {f.what: f.after for f in same.diff(alone).figures}
-    assert outside["forward: quantisers in no delegate"] > 0
+    assert figures["forward: nodes of cpu in 8da4w"] == (5, 0)
+    assert "forward: nodes of cpu in 8da8w" not in figures
 
 
 @pytest.mark.suite
