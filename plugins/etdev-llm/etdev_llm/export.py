@@ -189,7 +189,7 @@ class _Job:
                 self.model, prompt, min(_STEPS, self.length - len(prompt) + 1), self.single
             )
         ]
-        done = Comparison(path.name, tolerance_of(self.model, self.recipe.quantize))
+        done = Comparison(path.name, tolerance_of(self.model, self.recipe))
         runners = verifying(read(path), self._plugins, runner)
         for each in runners:
             found, cache = replayed(path, wanted, each)

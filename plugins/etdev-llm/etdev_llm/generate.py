@@ -94,13 +94,8 @@ def command(  # noqa: PLR0913 - an argument for each option
     text = decoder.decode(found) if decoder else ",".join(map(str, found))
     lines = [text, *(f"{program}: {name} {value} tokens/s" for name, value in speed.items())]
     lines.append(f"{program}: peak memory {peak / 1e6:.0f} MB, with PyTorch")
-    body: dict[str, Any] = {
-        "program": str(program),
-        "prompt": ids,
-        "tokens": found,
-        "decode_per_s": None,
-    }
-    body |= {f"{name}_per_s": value for name, value in speed.items()}
+    body: dict[str, Any] = {"program": str(program), "prompt": ids, "tokens": found}
+    body |= {f"{name}_per_s": speed.get(name) for name in ("prefill", "decode")}
     body |= {"peak_bytes": peak, "verified_steps": 0, "error": None}
     if checked:
         error = max(checked.errors)
@@ -133,7 +128,7 @@ def _checked(
     from etdev_llm.comparison import Comparison, expected, tolerance_of
 
     model = recipe.load(source)
-    done = Comparison(str(program), tolerance_of(model, recipe.quantize))
+    done = Comparison(str(program), tolerance_of(model, recipe))
     done.compare(steps, expected(model, steps))
     done.compare_cache(model, steps, cache)
     return done

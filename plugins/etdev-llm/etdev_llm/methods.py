@@ -99,7 +99,6 @@ class Generation:
     Args:
         methods: What `Lowerer.lower` takes.
         settings: Its settings, which add ExecuTorch's metadata methods.
-        length: Tokens of the longest sequence.
 
     Example:
         made = generation(model, 128)
@@ -108,7 +107,6 @@ class Generation:
 
     methods: dict[str, Any]
     settings: Settings
-    length: int
 
 
 def generation(
@@ -146,8 +144,7 @@ def generation(
     constants = {**_metadata(model, length), "enable_dynamic_shape": True}
     if recipe:
         constants[RECIPE] = recipe.to_json()
-    settings = Settings(constant_methods=constants)
-    return Generation(methods, settings, length)
+    return Generation(methods, Settings(constant_methods=constants))
 
 
 def _metadata(model: Any, length: int) -> dict[str, Any]:

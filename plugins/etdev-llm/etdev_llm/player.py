@@ -42,6 +42,7 @@ class Player:
 
     Args:
         path: The .pte.
+        single: It has one method for prompts and single tokens.
 
     Raises:
         RunError: It is not one that `etdev llm` wrote, or can't be loaded.
@@ -52,6 +53,7 @@ class Player:
     length: int = field(init=False)
     vocabulary: int = field(init=False)
     recipe: Recipe = field(init=False)
+    single: bool = field(init=False)
     _program: Any = field(init=False)
     _methods: dict[str, Any] = field(factory=dict, init=False)
 
@@ -61,15 +63,13 @@ class Player:
         if not ({PREFILL, DECODE} <= names or SINGLE in names) or "get_max_seq_len" not in names:
             what = "has no methods prefill and decode with a cache"
             raise RunError(str(self.path), what, "write it with etdev llm")
+        self.single = SINGLE in names
         self._program = program_of(self.path, self.artifact).load()
         self.length = int(self._call("get_max_seq_len")[0])
         self.vocabulary = int(self._call("get_vocab_size")[0])
-        self.recipe = Recipe(**json.loads(self._call(RECIPE)[0])) if RECIPE in names else Recipe()
-
-    @property
-    def single(self) -> bool:
-        """True if it has one method for prompts and single tokens."""
-        return SINGLE in {method.name for method in self.artifact.methods}
+        # Older files don't say that their scales are float32.
+        known = json.loads(self._call(RECIPE)[0]) if RECIPE in names else {}
+        self.recipe = Recipe(**{"scales": "float32", **known})
 
     def generate(
         self, tokens: Sequence[int], count: int, told: Callable[[int], object] = lambda _: None

@@ -72,13 +72,14 @@ def _embedding(_: Any, __: Any, args: Any, ___: Any) -> torch.Tensor:
     return found
 
 
-def quantise(model: Any, linears: str, embeddings: str) -> None:
+def quantise(model: Any, linears: str, embeddings: str, scales: str = "bfloat16") -> None:
     """Quantise the linear layers and the table of tokens of a model, in place.
 
     Args:
         model: A decoder of transformers.
         linears: `8da4w`, `8da8w` (activations of 8 bits, weights of 4 or 8), `int8` or `none`.
         embeddings: `4`, `8` or `none`.
+        scales: The dtype of the scales of 4-bit weights. XNNPACK rounds others to bfloat16.
 
     Raises:
         SourceError: No layer has a size that can be quantised so.
@@ -98,17 +99,15 @@ def quantise(model: Any, linears: str, embeddings: str) -> None:
         if not any(fits(module, "") for module in model.modules()):
             what = f"has no linear layer whose inputs are a multiple of {least}"
             raise SourceError(name, what, "take another --quantize")
-        quantize_(model, _config(linears), filter_fn=fits)
+        quantize_(model, _config(linears, getattr(torch, scales)), filter_fn=fits)
 
 
-def _config(linears: str) -> Any:
+def _config(linears: str, scales: torch.dtype) -> Any:
     if linears == "int8":
         return IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
     if linears == "8da8w":
-        kind, granularity = torch.int8, PerAxis(0)
-    else:
-        kind, granularity = _INT4, PerGroup(GROUP)
-    return Int8DynamicActivationIntxWeightConfig(weight_dtype=kind, weight_granularity=granularity)
+        return Int8DynamicActivationIntxWeightConfig(torch.int8, PerAxis(0))
+    return Int8DynamicActivationIntxWeightConfig(_INT4, PerGroup(GROUP), weight_scale_dtype=scales)
 
 
 def _rows(weight: torch.Tensor, bits: int) -> Rows:

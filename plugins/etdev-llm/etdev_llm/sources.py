@@ -28,12 +28,14 @@ class Recipe:
         dtype: Of the weights, such as `float16`; None for float32, or for what a function returns.
         quantize: Of the linear layers, as `quantise` takes it.
         quantize_embedding: Of the table of tokens.
+        scales: The dtype of the scales of 4-bit weights.
     """
 
     seed: int = 0
     dtype: str | None = None
     quantize: str = "none"
     quantize_embedding: str = "none"
+    scales: str = "bfloat16"
 
     def to_json(self) -> str:
         """Return it as text, which a .pte keeps."""
@@ -55,7 +57,7 @@ class Recipe:
         if (self.quantize, self.quantize_embedding) != ("none", "none"):
             from etdev_llm.quantisation import quantise
 
-            quantise(model, self.quantize, self.quantize_embedding)
+            quantise(model, self.quantize, self.quantize_embedding, self.scales)
         return model.eval()
 
 

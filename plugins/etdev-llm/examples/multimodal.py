@@ -117,11 +117,7 @@ def answer(
 def llava_model() -> Any:
     """Return a small Llava."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
+    sizes = {"intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     vision = CLIPVisionConfig(hidden_size=32, image_size=16, patch_size=8, **sizes)
     text = LlamaConfig(vocab_size=64, hidden_size=32, max_position_embeddings=LENGTH, **sizes)
     return LlavaForConditionalGeneration(
