@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from blake3 import blake3
 
 from etdev.edge.reference import Reference
@@ -36,12 +36,14 @@ class Case:
     Args:
         timed: Positions of the calls that are timed.
         metric: A figure of the outputs of all calls.
+        weight: Weight of the time of each timed call.
     """
 
     method: str
     calls: tuple[Call, ...]
     timed: tuple[int, ...]
     metric: Metric | None = None
+    weight: float = 1.0
     digest: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -67,6 +69,17 @@ def cases_of(
         _case(reference, inputs.get(name) if by_method else inputs, least)
         for name, reference in references.items()
     ]
+
+
+def weighted(cases: Sequence[Case], weights: Mapping[str, float]) -> list[Case]:
+    """Return cases that count by the calls of their methods; methods without a number don't."""
+    names = [case.method for case in cases]
+    if unknown := set(weights) - set(names):
+        what = f"there is no method {sorted(unknown)[0]!r}"
+        raise TuneError("weight", what, f"the methods are {', '.join(names)}")
+    if not 0 < sum(weights.values()) < math.inf or min(weights.values()) < 0:
+        raise TuneError("weight", f"is {dict(weights)}", "give numbers of calls, one above 0")
+    return [evolve(case, weight=weights.get(case.method, 0) / len(case.timed)) for case in cases]
 
 
 def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:

@@ -68,6 +68,10 @@ def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | Non
     help="Measure on inputs that torch.save wrote; repeat it for several.",
 )  # fmt: skip
 @click.option(
+    "--weight", "weights", type=(str, float), multiple=True, metavar="METHOD CALLS",
+    help="Calls of a method in use, such as decode 128; times of others don't count then.",
+)  # fmt: skip
+@click.option(
     "--objective", type=click.Choice(["latency", "size", "memory"]), default="latency",
     show_default=True, help="The cost to reduce; size counts ExecuTorch's libraries, too.",
 )  # fmt: skip
@@ -119,6 +123,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     source: str | None,
     output: Path | None,
     files: Sequence[str],
+    weights: Sequence[tuple[str, float]],
     store: Path | None,
     no_store: bool,
     show: bool,
@@ -190,6 +195,7 @@ def command(  # noqa: PLR0913 - an argument for each option
             data=load_data(data) if data else None,
             metric=sources.function(metric) if metric else None,
             measured_on=_inputs(files),
+            weights=dict(weights),
             store=False if no_store else store,
             **passed,
             **own,

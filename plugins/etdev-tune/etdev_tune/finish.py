@@ -95,6 +95,7 @@ def _report(
         threads=measurer.policy.threads,
         calls=sum(len(case.calls) for case in measurer.cases),
         timed=sum(len(case.timed) for case in measurer.cases),
+        weights={case.method: case.weight for case in measurer.cases},
         budget_s=search.clock.budget_s,
         seconds=search.clock.spent,
         finished=search.finished,

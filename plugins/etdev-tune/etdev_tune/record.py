@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from operator import mul
+from statistics import median
 
 from attrs import define, field
 
@@ -51,7 +52,7 @@ class Record:
 
     @property
     def latency(self) -> Estimate | None:
-        """Milliseconds per call, over all methods and inputs."""
+        """Milliseconds per call, over all methods and inputs by their weights."""
         rounds = [self.values(key, LATENCY) for key in self.rounds]
         return None if self.failure or not rounds else median_of(rounds)
 
@@ -59,7 +60,7 @@ class Record:
     def memory_bytes(self) -> int | None:
         """Highest resident memory, the median over processes."""
         values = [m.memory_bytes for m in self._measurements() if m.memory_bytes]
-        return int(statistics.median(values)) if values else None
+        return int(median(values)) if values else None
 
     def values(self, key: Round, objective: str) -> list[float]:
         """Return the values of a round for an objective: times of calls, or a number of bytes."""
@@ -70,9 +71,12 @@ class Record:
             known = [m.memory_bytes for m in methods.values() if m.memory_bytes]
             # Planned memory is known even if the target can't measure any.
             return [float(max(known, default=self.build.arena_bytes or 1))]
-        calls = [methods[case.method].times_ns[i] for case in self.cases for i in case.timed]
+        timed = [(case, i) for case in self.cases for i in case.timed if case.weight]
+        calls = [methods[case.method].times_ns[i] for case, i in timed]
+        weights = [case.weight for case, _ in timed]
+        whole = sum(weights) * _NS_PER_MS
         # The n-th calls of all inputs together are one sample.
-        return [statistics.fmean(times) / _NS_PER_MS for times in zip(*calls, strict=False)]
+        return [sum(map(mul, weights, times)) / whole for times in zip(*calls, strict=False)]
 
     def against(self, other: Record, objective: str, session: str = "") -> Estimate | None:
         """Return this one's cost as a multiple of another's, over the rounds that both ran in.

@@ -172,6 +172,7 @@ class Report:
         calibrated: Number of calls, apart from the compared ones, that recipes come from.
         metric: The user's metric of eager PyTorch's outputs.
         sensitivities: Errors by layer and scheme.
+        weights: Weight of each timed call in the latency, by method.
     """
 
     program: str
@@ -194,6 +195,7 @@ class Report:
     calibrated: int = 0
     metric: float | None = None
     sensitivities: tuple[Sensitivity, ...] = ()
+    weights: Mapping[str, float] = field(factory=dict)
 
     def point(self, number: int) -> Trial:
         """Return a candidate that ran by its number, which is its place in the table.

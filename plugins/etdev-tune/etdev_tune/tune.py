@@ -16,7 +16,7 @@ from etdev.files import check_program, scratch, unseen
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Builder, Setup
 from etdev_tune.candidate import Candidate
-from etdev_tune.cases import cases_of
+from etdev_tune.cases import cases_of, weighted
 from etdev_tune.contest import Clock, Contest
 from etdev_tune.exchange import Policy, Runner
 from etdev_tune.finish import finish
@@ -40,6 +40,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     measured_on: Any = None,
+    weights: Mapping[str, float] | None = None,
     precision: str | Sequence[str] | None = None,
     data: Any = None,
     metric: Callable[..., Any] | None = None,
@@ -78,6 +79,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         measured_on: Inputs to measure on: the arguments of a call as a tuple, or a list of such
             tuples; by method in a dict. None takes the example inputs, and dynamic sizes at their
             bounds.
+        weights: Calls of each method in use, such as `{"prefill": 1, "decode": 128}`; the time of
+            methods without a number doesn't count. None counts every timed call alike.
         precision: `auto`, or the schemes to try, such as `8da8w` and `cpu:int8`; None to keep it.
         data: Calls of a search for precisions, each a tuple of inputs; by method in a dict. Every
             second one judges the candidates, the others calibrate.
@@ -138,6 +141,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             builder = Builder(methods, setup, Path(builds))
             known = data_of(builder.references, data, metric) if precision else None
             cases = known.judging if known else cases_of(builder.references, measured_on)
+            cases = weighted(cases, weights) if weights else cases
             if known and known.metric is not None and metric_drop is not None:
                 limits = evolve(limits, metric=known.metric - metric_drop)
             measurer = Measurer(target, fingerprint, cases, how, kept, say)

@@ -55,6 +55,7 @@ REPORT = Report(
     calibrated=2,
     metric=0.5,
     sensitivities=(Sensitivity("head", "8da8w", 1e-3, 2e-3),),
+    weights={"forward": 1.0},
 )
 GOLDEN = Path(__file__).parent / "documents.txt"
 

@@ -98,6 +98,7 @@ def torchao_schemes() -> dict[str, Scheme]:
     four = dynamic(
         weight_dtype=torch.int4,  # type: ignore[attr-defined]
         weight_granularity=PerGroup(_GROUP),
+        weight_scale_dtype=torch.bfloat16,  # as XNNPACK keeps them
     )
     weight = IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
     both = (LINEAR, CONVOLUTION)
