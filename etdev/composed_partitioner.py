@@ -159,8 +159,6 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         check_claimed("partitioner", [plan], cure)
         quirks.refuse(_PLANNED, Split(program, plan.partitions).uncompiled(), self.method)
         self._warn(plan)
-        # ExecuTorch compiles next, by traces of its own.
-        keep_ranges(fake_mode(program.graph.nodes))
         self.plan = plan
         return self._tagged(program, plan)
 
@@ -175,6 +173,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             cure = "; ".join(fault.cure for fault in faults)
             self._composition = self._composition.leave_out(faults, cure=cure)
             planned = plan(self._composition)
+        # ExecuTorch converts or compiles next, by traces of its own.
+        keep_ranges(fake_mode(planned[1].graph.nodes))
         return planned
 
     def _refuse_shared_state(self) -> None:

@@ -62,6 +62,7 @@ def verification(verification: Verification | None) -> Iterator[str]:
         told = f"verified over {counted(calls, 'call')}{places} {within}{also}"
         done = [told] if calls else []
         yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
+        yield from verification.remarks
         for (method, problem), values in found.items():
             if problem:
                 yield f"method {method!r} departs from PyTorch at {', '.join(values)}: {problem}"

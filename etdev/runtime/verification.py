@@ -31,6 +31,7 @@ class Verification:
             `method 'forward': it draws random numbers`.
         edges: The calls at edge values, which are not among `calls`.
         runners: The runners that made the calls.
+        remarks: What was not compared with eager PyTorch's own results, and why.
     """
 
     calls: int
@@ -38,6 +39,7 @@ class Verification:
     unverified: tuple[str, ...]
     edges: tuple[EdgeCall, ...] = ()
     runners: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def require(self, cure: str) -> None:
         """Reject a verification that left out a method or state."""

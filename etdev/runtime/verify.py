@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.bisect import bisection
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import TINY, Tolerance, mismatch, steps_of, tolerance_of
+from etdev.runtime.compare import TINY, Tolerance, steps_of, tolerance_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
+from etdev.runtime.replay import Replay
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.runtime.sessions import Call, Eager, Session, interleaved, is_random, new_session, plays
@@ -33,28 +34,6 @@ from etdev.schema.stages import Listener
 
 STEPS = 3
 _CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"
-
-
-@frozen(eq=False)
-class _Method:
-    """A method of the .pte, and the calls that it has to repeat."""
-
-    facts: MethodArtifact
-    session: Session
-    tolerance: Tolerance
-    steps: Sequence[float]
-
-    def problem(self, outcome: Outcome, step: int, call: Call) -> str | None:
-        """Return how a call departs from eager PyTorch."""
-        if step >= len(outcome.values):
-            return outcome.failure
-        ran, most = outcome.values[step], self.tolerance.rounding
-        problem = mismatch(ran.outputs, call.outputs, self.tolerance, steps=self.steps)
-        if problem and not call.edge:
-            moved = [min(off, most) for off in self.session.rounding(call, most)]
-            steps = list(map(max, zip_longest(self.steps, moved, fillvalue=0.0)))
-            problem = mismatch(ran.outputs, call.outputs, self.tolerance, steps=steps)
-        return problem or mismatch(ran.inputs, call.after, self.tolerance, "input after the call,")
 
 
 @frozen(eq=False, slots=False)
@@ -118,10 +97,15 @@ class Verifier:
             for edge in self._compare(methods, series, run):
                 known = edges.setdefault((edge.method, edge.value), edge)
                 edges[edge.method, edge.value] = known if known.problem else edge
+        for name in [name for name, method in methods.items() if method.is_undecided]:
+            del methods[name]
+            unverified.append(f"method {name!r}: near ties decide all that it returns")
         calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
         largest = max((method.tolerance.relative for method in methods.values()), default=0.0)
         names = tuple(run.name for run in runners)
-        return Verification(calls, largest, tuple(unverified), tuple(edges.values()), names)
+        remarks = tuple(chain.from_iterable(method.remarks() for method in methods.values()))
+        found = tuple(edges.values())
+        return Verification(calls, largest, tuple(unverified), found, names, remarks)
 
     def _methods(
         self,
@@ -129,7 +113,7 @@ class Verifier:
         given: Mapping[str, Any],
         runner: Runner,
         unverified: list[str],
-    ) -> dict[str, _Method]:
+    ) -> dict[str, Replay]:
         """Return the methods that can be verified, with sessions that have no calls yet."""
         methods = {}
         for group in groups:
@@ -142,11 +126,11 @@ class Verifier:
                 outputs = [out for out in program.graph_signature.user_outputs if out is not None]
                 steps = steps_of(program, outputs) if self.tolerance is None else []
                 session = new_session(reference, given[name], eager)
-                methods[name] = _Method(facts, session, self._tolerance(facts, program), steps)
+                methods[name] = Replay(facts, session, self._tolerance(facts, program), steps)
         return methods
 
     def _play(
-        self, methods: dict[str, _Method], given: Mapping[str, Any], unverified: list[str]
+        self, methods: dict[str, Replay], given: Mapping[str, Any], unverified: list[str]
     ) -> list[tuple[str, Call]]:
         """Call all methods in eager PyTorch; leave out those that fail, if they may."""
         self._say(", ".join(methods), "in eager PyTorch")
@@ -183,7 +167,10 @@ class Verifier:
                 yield f"buffer {state}, which several methods share: in this .pte each has its own"
 
     def _compare(
-        self, methods: Mapping[str, _Method], left: Sequence[tuple[str, Call]], runner: Runner
+        self,
+        methods: Mapping[str, Replay],
+        left: Sequence[tuple[str, Call]],
+        runner: Runner,
     ) -> Iterator[EdgeCall]:
         """Run the calls of all methods in one loaded program; yield those at edge values."""
         while left:
@@ -215,14 +202,17 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
-    def _run(self, calls: Sequence[tuple[_Method, Call]], runner: Runner) -> Outcome:
+    def _run(self, calls: Sequence[tuple[Replay, Call]], runner: Runner) -> Outcome:
         data = self.data or ptd.find(self.artifact, self.path)
         series = [(method.facts, call.inputs) for method, call in calls]
         share = self.artifact.shares_state
         return run_series(self.path, series, data, runner=runner, share_arenas=share)
 
     def _right_alone(
-        self, methods: Mapping[str, _Method], calls: Sequence[tuple[str, Call]], runner: Runner
+        self,
+        methods: Mapping[str, Replay],
+        calls: Sequence[tuple[str, Call]],
+        runner: Runner,
     ) -> bool:
         """Return True if the last method is right without those that share no state with it."""
         last, _ = calls[-1]
@@ -235,7 +225,7 @@ class Verifier:
             method.problem(outcome, step, call) for step, (method, call) in enumerate(own)
         )
 
-    def _cause(self, method: _Method, calls: Sequence[Call], failed: bool, runner: Runner) -> str:
+    def _cause(self, method: Replay, calls: Sequence[Call], failed: bool, runner: Runner) -> str:
         """Name what makes the last of some calls of a method wrong or fail."""
         if self.decided is None:
             return ""

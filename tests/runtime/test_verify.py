@@ -22,6 +22,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys.accelerator import Accelerator
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
+from etdev.cli import tables
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.adapted import adapt
@@ -472,6 +473,52 @@ def test_a_small_value_beside_large_ones_that_cancel_is_no_rounding_error():
 
     what = refused(lower(function, torch.randn(8, 33))).what
     assert what.startswith("step 0: output 1 is off by ")
+
+
+def nearly(x):
+    """Return where the larger of two values is, one of which a program has slightly larger."""
+    return (x * torch.tensor([1.00004 if torch.compiler.is_exporting() else 1.0, 1.0])).argmax(-1)
+
+
+TIES = torch.tensor([[1.0, 1.00002], [5.0, 1.0], [1.0, 5.0]])
+
+
+def test_an_integer_that_eager_changes_at_the_tolerance_is_left_out_and_told():
+    done = lower(nearly, TIES).verify(steps=1)
+    assert (done.calls, done.unverified) == (1, ())
+    (remark,) = done.remarks
+    assert remark.startswith("method 'forward': left out 1 integer that PyTorch itself changes")
+    assert remark in list(tables.verification(done))
+
+
+def test_nothing_is_verified_by_integers_that_are_all_left_out():
+    done = lower(nearly, TIES[:1]).verify(steps=1)
+    assert (done.calls, done.remarks) == (0, ())
+    assert done.unverified == ("method 'forward': near ties decide all that it returns",)
+
+
+def test_the_place_of_one_of_several_equal_values_is_decided():
+    def last(x):
+        return 1 - x.flip(-1).argmax(-1) if torch.compiler.is_exporting() else x.argmax(-1)
+
+    assert "output 0 is off by 1" in refused(lower(last, torch.full((3, 2), 2.0)), steps=1).what
+
+
+def test_float64_decides_where_eager_departs_from_it_in_float16():
+    def cancelled(x):
+        exact = torch.compiler.is_exporting()
+        return x.clone() if exact else x + 1000 - 1000
+
+    done = lower(cancelled, X.half() / 3).verify(steps=1)
+    assert (done.calls, done.unverified) == (1, ())
+    assert done.remarks[0].startswith("method 'forward': 1 call compared with PyTorch in float64")
+
+
+def test_a_program_that_is_wrong_in_float64_too_is_refused_whatever_eager_rounds():
+    def cancelled(x):
+        return x * 1.5 if torch.compiler.is_exporting() else x + 1000 - 1000
+
+    assert "output 0 is off by" in refused(lower(cancelled, X.half() / 3), steps=1).what
 
 
 def test_attention_and_dropout_in_eval_mode_draw_none(monkeypatch):

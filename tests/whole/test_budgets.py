@@ -20,7 +20,7 @@ BUDGETS = {
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     # Issue 36: charts of a command's own on the page.
-    "cli": (2_228, 1_900),
+    "cli": (2_229, 1_900),
     # Issue 35: the compiled partitions, for plugins that make a .pte larger.
     "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
@@ -41,8 +41,9 @@ BUDGETS = {
     "quirks": (2_386, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
-    # small outputs, which are compared by their own size; complex numbers, and NaN in words.
-    "runtime": (2_523, 1_900),
+    # small outputs, which are compared by their own size; complex numbers, and NaN in words;
+    # near ties, and float64 where eager is off.
+    "runtime": (2_650, 1_900),
     "scaffold": (170, 200),
     "schema": (2_621, 2_300),
     "testing": (1_499, 1_500),
@@ -50,7 +51,7 @@ BUDGETS = {
     "upstream": (399, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_422, 24_000)
+HOST = (25_550, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

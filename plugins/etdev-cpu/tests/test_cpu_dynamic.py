@@ -80,7 +80,8 @@ def test_every_batch_is_right_whatever_was_before(name, quantised):
 
 def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one():
     """torch guards on batches below 16 where XNNPACK's passes trace a convolution."""
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4)).eval()
+    layers = nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), nn.Conv2d(4, 4, 3, padding=1, groups=4)
+    net = nn.Sequential(*layers, nn.Conv2d(4, 2, 2, 2)).eval()
     calls = [(torch.randn(rows, 3, 8, 8),) for rows in (2, 32, 1, 16)]
     batch = Dim("batch", min=1, max=32)
     lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=({0: batch},))
