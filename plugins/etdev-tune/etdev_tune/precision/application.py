@@ -24,15 +24,11 @@ def apply(
     """Return a program that computes its layers as a recipe says; the given one is not changed.
 
     Raises:
-        TuneError: The recipe names a scheme or layer that there isn't, or one that doesn't fit.
+        TuneError: The recipe names a scheme that there isn't, or one that doesn't fit its layer.
     """
     module = unlifted(program)
     layers = layers_of(module)
     chosen = {layer: scheme for layer, scheme in recipe.layers.items() if layer in layers}
-    if not chosen:
-        named_layers = ", ".join(list(recipe.layers)[:3])
-        what = f"method {method!r} has none of the recipe's layers ({named_layers})"
-        raise TuneError("precision", what, "it was made for another model; tune it again")
     for name, scheme in chosen.items():
         check(named(scheme, schemes), layers[name])
     fixed = {layer: scheme for layer, scheme in chosen.items() if schemes[scheme].is_static}

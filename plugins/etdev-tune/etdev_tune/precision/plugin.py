@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from attrs import field, frozen
 
-from etdev import hookimpl
+from etdev import TuneError, hookimpl
 from etdev_tune.precision.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class Precision:
     approximates: ClassVar[bool] = True
     layers: tuple[str, ...] = field(default=(), converter=tuple)
     scales: tuple[str, ...] = field(default=(), converter=tuple)
+    # Names of the layers of each method that was prepared.
+    _layers: dict[str, set[str]] = field(init=False, factory=dict, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.recipe  # noqa: B018 - refuses lines of another form
@@ -43,7 +45,19 @@ class Precision:
         """Quantise the layers of a method, without data."""
         if not self.layers:
             return None
-        from etdev_tune.precision.application import apply
+        from etdev_tune.precision.application import apply, unlifted
+        from etdev_tune.precision.layers import layers_of
         from etdev_tune.precision.schemes import schemes_for
 
+        own = self._layers[method] = set(layers_of(unlifted(program)))
+        if own.isdisjoint(self.recipe.layers):
+            return None
         return apply(self.recipe, program, method, schemes_for(self.recipe.layers.values()))
+
+    @hookimpl
+    def claim_nodes(self) -> None:
+        """Claim nothing, and refuse a layer that no method has, now that all are prepared."""
+        missing = set(self.recipe.layers).difference(*self._layers.values())
+        if self._layers and missing:
+            what = f"no method has the recipe's layer {min(missing)!r}"
+            raise TuneError("precision", what, "it was made for another model; tune it again")

@@ -147,13 +147,23 @@ def test_a_layer_that_is_called_twice_has_one_scheme():
         ({"head": "fp3"}, "there is no scheme 'fp3'"),
         ({"head": "cpu:int8"}, "the recipe has no scale for"),
         ({"head": "nobody:int8"}, "nobody: not installed"),
-        ({"tail": "8da8w"}, r"has none of the recipe's layers \(tail\)"),
+        ({"head": "fp16", "tail": "8da8w"}, "no method has the recipe's layer 'tail'"),
+        ({"tail": "8da8w"}, "no method has the recipe's layer 'tail'"),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_refused_by_name(layers, what):
     lowerer = Lowerer([Precision(**Recipe(layers).to_options()), "cpu"])
     with pytest.raises(Exception, match=what):
         lowerer.plan(Mixed.seeded(), X)
+
+
+def test_a_method_without_the_layers_of_a_recipe_stays_as_it_is():
+    x, first, second = (torch.ones(1, 32),), nn.Linear(32, 8), nn.Sequential(nn.Linear(32, 4))
+    methods = {"first": (first.eval(), x), "second": (second.eval(), x)}
+    plan = Lowerer([Precision(["0 = 8da8w"]), "cpu"]).plan(methods)
+    ops = {method.method: {entry.op for entry in method.ledger} for method in plan.methods}
+    assert any("quantize" in op for op in ops["second"])
+    assert not any("quantize" in op for op in ops["first"])
 
 
 def test_rows_that_do_not_fill_a_group_are_refused():
