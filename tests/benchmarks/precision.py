@@ -1,4 +1,4 @@
-"""What `etdev tune --precision` finds: mixtures against uniform schemes of the same search.
+"""What `etdev tune --precision` finds: mixed configurations against uniform schemes.
 
 PYTHONPATH=tests python -m benchmarks.precision [--models minilm crepe conv mlp] [--budget 600]
     [--results FILE]     adds to its rows
@@ -154,18 +154,18 @@ class Judge:
     def verdict(self) -> dict[str, Any]:
         """Compare the front with the uniform schemes, as sets of points.
 
-        The front dominates them if it has a point that is as good as each of them, and a mixture
-        than which none of them is as good.
+        The front dominates them if it has a point that is as good as each of them, and a mixed
+        configuration than which none of them is as good.
         """
         behind = [u for u in self.uniform if not any(self.is_as_good(f, u) for f in self.front)]
-        mixtures = [f for f in self.front if f not in self.uniform]
-        new = [f for f in mixtures if not any(self.is_as_good(u, f) for u in self.uniform)]
+        mixed = [f for f in self.front if f not in self.uniform]
+        new = [f for f in mixed if not any(self.is_as_good(u, f) for u in self.uniform)]
         faster = [u for u in self.uniform if self.ratio(self.at_equal_error(u), u).high < 1]
         return {
             "dominates": bool(new) and not behind,
             "schemes that beat the front": behind,
             "schemes that the front is faster than, at their error": faster,
-            "mixtures that no scheme is as good as": len(new),
+            "mixed configurations that no scheme is as good as": len(new),
         }
 
     def row(self, name: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Judge:
 
 def is_uniform(trial: Trial) -> bool:
     """Return True for float32 and for candidates with one scheme."""
-    return not trial.name.startswith("mixture")
+    return not trial.name.startswith("mixed")
 
 
 def held_out(path: Path, module: nn.Module, calls: Sequence[Any]) -> float:
@@ -231,7 +231,7 @@ def row(name: str, budget_s: float, folder: Path, plugins: Sequence[str]) -> dic
         "error of unseen calls": judge.records[report.chosen].error,
         **judge.verdict(),
         "uniform": [judge.row(own) for own in judge.uniform],
-        "mixtures": [judge.row(own) for own in judge.front if own not in judge.uniform],
+        "mixed": [judge.row(own) for own in judge.front if own not in judge.uniform],
         "plugins": list(plugins),
         "date": f"{date.today()}",
     }

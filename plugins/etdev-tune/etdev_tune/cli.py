@@ -149,7 +149,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev tune -o net.pte --show
 
     With --precision it searches for the precision of each layer instead: first the errors of layers
-    in PyTorch, then uniform schemes and mixtures, each judged as a .pte on data that did not
+    in PyTorch, then uniform schemes and mixed ones, each judged as a .pte on data that did not
     calibrate it. The cheapest within the limits is written; --point writes another one later.
 
     \b

@@ -99,7 +99,7 @@ class Trial:
         error: Largest error, relative to the largest value of the output.
         predicted_error: Error that sensitivities foretold, of a candidate with a recipe.
         metric: The user's metric of its outputs.
-        predicted_ms: Latency that those of uniform schemes foretold, of a mixture.
+        predicted_ms: Latency that those of uniform schemes foretold, of a mixed configuration.
         latency_ms: Median over processes, with its interval.
         against_untuned: Latency as a multiple of the untuned plan's, in rounds of both.
         rounds: Number of processes that it was measured in.

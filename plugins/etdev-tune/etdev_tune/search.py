@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
-from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Clock, Contest
+from etdev_tune.contest import LEAST, RESERVE, Clock, Contest
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
@@ -24,7 +25,7 @@ class Attempt:
     """A candidate with the record of its build, or with the reason why it was not built.
 
     Args:
-        why: Why the search went on from it, or didn't; empty if it was only raced.
+        why: Why the search went on from it, or didn't; empty for baselines.
         predicted_error: Its error, as foretold before it was measured.
         predicted_ms: Its latency, as foretold before it was measured.
     """
@@ -94,18 +95,16 @@ class Search:
             self._baseline(Candidate(f"{UNTUNED}: {', '.join(useful)}", useful, always=True))
         known = {attempt.candidate.plugins for attempt in self.attempts}
         for candidate in orders_of(useful):
-            if candidate.plugins not in known and self.has_time():
-                self._attempt(candidate)
+            if candidate.plugins not in known:
+                self._change(candidate)
         # Last: its kernels may be so slow that the time limit has to come from other candidates.
         self._baseline(portable)
-        winner = self.contest.race([a.record for a in self.attempts if a.record], "orders")
-        self._best = next((a for a in self.attempts if winner and a.record is winner), None)
         for candidate in [move for start in self._starts() for move in self._options(start)]:
             self._change(candidate)
         self._move(useful)
 
     def best(self) -> Attempt:
-        """Return the winner of the race of orders, or the last candidate that beat the best one.
+        """Return the last candidate that was clearly better than the best one before it.
 
         Raises:
             TuneError: No candidate is within the limits.
@@ -128,7 +127,7 @@ class Search:
         """Return True if there is time for another candidate, and for the confirmation."""
         process_s = self.contest.measurer.usual_s or 0.0
         # For lowering it now, and the chosen one again in the end.
-        enough = self.clock.allows(2 * self._build_s + (LEAST_OF_DUEL + RESERVE) * process_s)
+        enough = self.clock.allows(2 * self._build_s + (LEAST + RESERVE) * process_s)
         self.finished = self.finished and enough
         return enough
 
@@ -146,41 +145,49 @@ class Search:
         return done
 
     def _baseline(self, candidate: Candidate) -> None:
-        """Build a baseline, unless the budget is spent and there is another one."""
+        """Try a baseline, unless the budget is spent and there is another one."""
         if self.clock.allows(self._build_s) or not any(known.record for known in self.attempts):
-            self._attempt(candidate)
+            self._try(candidate)
         else:
             self.finished = False
 
     def _change(self, candidate: Candidate) -> None:
-        """Build a candidate, and go on from it if it is clearly better, if the budget lasts."""
+        """Try a candidate, if the budget lasts, and say whether the search goes on from it."""
         if not self.has_time():
             return
-        attempt = self._attempt(candidate)
+        attempt = self._try(candidate)
         record = attempt.record
-        if record and not any(known.record is record for known in self.attempts[:-1]):
-            self._challenge(attempt, record)
+        cost = self.contest.cost(record) if record and self._admits(attempt) else None
+        if cost and not self._is_known(attempt):
+            taken = "taken" if attempt is self._best else "not taken"
+            attempt.why = f"{taken}: {cost} times {self.attempts[0].candidate.name}"
 
-    def _challenge(self, attempt: Attempt, record: Record) -> None:
-        """Go on from a candidate if it is clearly better than the best one."""
-        best = self._best
-        if best is None or best.record is None:
-            if self.contest.race([record], "first"):
-                attempt.why, self._best = "taken: the first within the limits", attempt
-            return
-        ratio = self.contest.duel(record, best.record)
-        if ratio:
-            clear = self.contest.is_clear(ratio)
-            taken = "taken" if clear else "not taken"
-            attempt.why = f"{taken}: {ratio} times {best.candidate.name}"
-            self._best = attempt if clear else best
+    def _try(self, candidate: Candidate, **predictions: float | None) -> Attempt:
+        """Build and measure a candidate, and go on from it if it is clearly better."""
+        attempt = self._attempt(candidate, **predictions)
+        measurer, best = self.contest.measurer, self._best
+        if attempt.record is None or self._is_known(attempt):
+            return attempt
+        if best and not self.clock.allows(measurer.usual_s or 0.0):
+            return attempt
+        before = self.contest.cost(best.record) if best and best.record else None
+        self.contest.measure(attempt.record, before)
+        cost = self.contest.cost(attempt.record)
+        if cost and self._admits(attempt) and (not before or self.contest.is_better(cost, before)):
+            self._best = attempt
+        return attempt
+
+    def _is_known(self, attempt: Attempt) -> bool:
+        """Return True if an earlier candidate has the same bytes."""
+        others = (other for other in self.attempts if other is not attempt)
+        return any(other.record is attempt.record for other in others)
 
     def _admits(self, attempt: Attempt) -> bool:
         return attempt.record is not None and attempt.record.admitted(self.contest.limits)
 
     def _cost(self, attempt: Attempt) -> float:
-        assert attempt.record
-        return self.contest.cost(attempt.record)
+        cost = self.contest.cost(attempt.record) if attempt.record else None
+        return cost.value if cost else math.inf
 
     def _useful(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the plugins that can compile here and claim some of the model."""

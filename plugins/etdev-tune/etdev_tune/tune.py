@@ -65,8 +65,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     none.
 
     With a precision, it finds one for each layer: recipes that no other one beats in error, latency
-    and size. The cheapest within the limits is written, and a mixture of schemes only if it is
-    clearly better than the best uniform scheme within them.
+    and size. The cheapest within the limits is written, and a mixed configuration only if it
+    is clearly better than the best uniform scheme within them.
 
     Measurements are kept: stopped and started again, a tuning continues.
 

@@ -1,4 +1,4 @@
-"""Contests: what a busy machine hides is looked at longer where much may be won."""
+"""Comparisons: what a busy machine hides is looked at longer where much may be won."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from etdev_tune.contest import Clock, Contest, is_clear
+from etdev_tune.report import Estimate
 from etdev_tune.statistics import ratio_of
 
 
@@ -14,6 +15,7 @@ class Times:
 
     def __init__(self, generator, factor):
         self.generator, self.factor, self.rounds = generator, factor, []
+        self.failure = None
 
     def run(self):
         busy = self.generator.choice([1.0, 1.9])
@@ -26,22 +28,24 @@ class Times:
         return True
 
 
-def duels(factor, count=30):
-    """How many duels are won by who takes so many times as long, and the most rounds of one."""
+def comparisons(factor, count=30):
+    """How often one wins that takes so many times as long, and the most rounds of a comparison."""
     generator = np.random.default_rng(0)
     run = lambda records, *_: [record.run() for record in records]  # noqa: E731
     measurer = SimpleNamespace(round=run, usual_s=0.0)
     wins, longest, clock = 0, 0, Clock(1e9)
     for _ in range(count):
-        holder, challenger = Times(generator, 1.0), Times(generator, factor)
-        wins += is_clear(Contest(measurer, "latency", 1e-3, clock).duel(challenger, holder))
-        longest = max(longest, len(holder.rounds))
+        plain, other = Times(generator, 1.0), Times(generator, factor)
+        contest = Contest(measurer, "latency", 1e-3, clock, plain)
+        contest.measure(other, Estimate(1.0, 1.0, 1.0))
+        wins += is_clear(contest.cost(other))
+        longest = max(longest, len(other.rounds))
     return wins, longest
 
 
 def test_a_large_win_is_found_on_a_busy_machine_and_chance_is_not_taken_for_one():
-    wins, longest = duels(0.66)
+    wins, longest = comparisons(0.66)
     assert wins >= 27
     assert longest > 7
-    wins, _ = duels(1.0)
+    wins, _ = comparisons(1.0)
     assert wins <= 5

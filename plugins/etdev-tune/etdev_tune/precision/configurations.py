@@ -1,4 +1,4 @@
-"""Mixtures of schemes, predicted from sensitivities and from the uniform schemes."""
+"""Mixed-precision configurations, predicted from sensitivities and uniform schemes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from etdev_tune.precision.layers import Layer
 from etdev_tune.precision.sensitivity import predicted
 
 # Multipliers of squared errors that are tried, as powers of ten: from the most exact to the
-# cheapest mixture.
+# cheapest configuration.
 _STEPS, _FROM, _TO = 160, 12.0, -8.0
-# Mixtures are measured whose errors differ by this factor at least.
+# Configurations are measured whose errors differ by this factor at least.
 _STEP = 1.2
 # Changes may be predicted to exceed the limit by this factor, since predictions are rough.
 _HOPE = 1.1
@@ -36,8 +36,8 @@ class Saving:
 
 
 @define(eq=False)
-class Mixtures:
-    """Predictions for recipes.
+class Configurations:
+    """The schemes that layers may have, with predicted errors and costs.
 
     Args:
         layers: The model's layers.
@@ -46,8 +46,8 @@ class Mixtures:
         weight: The weight of the size in costs; the rest is the latency's.
         limit: Largest error that is allowed; None for any.
         factor: Measured errors as a multiple of predicted ones, so far.
-        measured: The recipes that were tried.
-        known: Measured errors, without those of recipes that were tried with another weight.
+        tried: The configurations that were measured.
+        errors_of_path: Measured errors, but for those of configurations with another weight.
     """
 
     layers: Mapping[str, Layer]
@@ -56,11 +56,11 @@ class Mixtures:
     weight: float = 0.02
     limit: float | None = None
     factor: float = 1.0
-    measured: list[Mapping[str, str]] = field(factory=list)
-    known: list[float] = field(factory=list)
+    tried: list[Mapping[str, str]] = field(factory=list)
+    errors_of_path: list[float] = field(factory=list)
 
     def error(self, layers: Mapping[str, str]) -> float:
-        """Return the error that a recipe is predicted to have."""
+        """Return the predicted error of a configuration."""
         return self.factor * predicted(self.errors, layers)
 
     def latency(self, layers: Mapping[str, str]) -> float:
@@ -72,38 +72,40 @@ class Mixtures:
         return sum(self._cost(*item) for item in layers.items())
 
     def learn(self, layers: Mapping[str, str], measured: float) -> None:
-        """Correct the factor of errors by a measured recipe."""
-        self.measured.append(layers)
-        self.known.append(measured)
-        known = predicted(self.errors, layers)
-        if known > 0 and 0 < measured < math.inf:
-            ratio = measured / known
+        """Correct the factor of errors by the measured error of a configuration."""
+        self.tried.append(layers)
+        self.errors_of_path.append(measured)
+        foretold = predicted(self.errors, layers)
+        if foretold > 0 and 0 < measured < math.inf:
+            ratio = measured / foretold
             self.factor = ratio if self.factor == 1.0 else math.sqrt(self.factor * ratio)
 
     def next(self) -> dict[str, str] | None:
-        """Return the mixture to measure next; None if the path has been measured closely.
+        """Return the configuration to measure next; None if the path has been measured closely.
 
-        That is the one that is predicted to be the best within the limit, and then the one that is
-        the farthest from all measured ones.
+        The first one is predicted to be the cheapest within the limit; each further one has the
+        predicted error that is the farthest from all measured ones.
         """
         untried = [layers for layers in self.path if self._is_untried(layers)]
         inside = [own for own in self.path if self.limit and self.error(own) <= self.limit]
         best = min(inside, key=self.cost, default=None)
         if best in untried:
             return best
-        near = [math.log(error) for error in self.known if 0 < error < math.inf]
+        near = [math.log(error) for error in self.errors_of_path if 0 < error < math.inf]
 
         def distance(layers: dict[str, str]) -> float:
             own = math.log(max(self.error(layers), 1e-12))
-            return min((abs(own - known) for known in near), default=math.inf)
+            return min((abs(own - other) for other in near), default=math.inf)
 
         far = max(untried, key=distance, default=None)
         return far if far is not None and distance(far) >= math.log(_STEP) else None
 
     def change(self, layers: Mapping[str, str], error: float) -> dict[str, str] | None:
-        """Return a recipe that differs in one layer from a measured one, with that error.
+        """Return the cheapest untried change of one layer that is predicted to be within the limit.
 
-        It is the cheapest that is predicted to be cheaper and within the limit, and is untried.
+        Args:
+            layers: A measured configuration.
+            error: Its error.
         """
         allowed = math.inf if self.limit is None else _HOPE * self.limit
         before = self.error(layers)
@@ -115,7 +117,7 @@ class Mixtures:
 
     @cached_property
     def path(self) -> list[dict[str, str]]:
-        """Mixtures from the most exact to the cheapest one, each of them on the front."""
+        """The predicted front, from the most exact to the cheapest configuration."""
         found: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
         for step in range(_STEPS + 1):
             chosen = self._best(10 ** (_FROM + (_TO - _FROM) * step / _STEPS))
@@ -123,7 +125,7 @@ class Mixtures:
         return sorted(filter(None, found.values()), key=self.error)
 
     def changes(self, layers: Mapping[str, str]) -> Iterator[dict[str, str]]:
-        """Yield recipes that differ in one layer and are cheaper, the cheapest first."""
+        """Yield cheaper configurations that differ in one layer, the cheapest first."""
         changed = [
             {own: scheme for own, scheme in every if scheme}
             for name in self.layers
@@ -134,7 +136,7 @@ class Mixtures:
         yield from sorted(cheaper, key=self.cost)
 
     def _best(self, multiplier: float) -> dict[str, str]:
-        """Return the mixture of the least cost plus that multiple of the squared error."""
+        """Return the configuration of the least cost plus that multiple of the squared error."""
         chosen = {}
         for name in self.layers:
             costs = {
@@ -147,7 +149,7 @@ class Mixtures:
         return chosen
 
     def _is_untried(self, layers: Mapping[str, str]) -> bool:
-        return layers not in self.measured
+        return layers not in self.tried
 
     def _schemes(self, name: str) -> list[str]:
         return [scheme for scheme, saving in self.savings.items() if name in saving.layers]

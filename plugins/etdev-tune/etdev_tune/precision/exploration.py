@@ -1,4 +1,4 @@
-"""Exploration of recipes: float32, uniform schemes, mixtures, and changes of the best one."""
+"""Search for the precision of each layer: float32, uniform schemes, mixed configurations."""
 
 from __future__ import annotations
 
@@ -17,26 +17,23 @@ from etdev_tune.candidate import Candidate, baselines
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import choices_of
 from etdev_tune.precision.application import unlifted
+from etdev_tune.precision.configurations import Configurations, Saving
 from etdev_tune.precision.data import Data
 from etdev_tune.precision.layers import Layer, clean, layers_of, placed
-from etdev_tune.precision.mixtures import Mixtures, Saving
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.precision.schemes import Scheme
 from etdev_tune.precision.sensitivity import Simulation, predicted, sensitivities
 from etdev_tune.record import LATENCY, Record
-from etdev_tune.report import Estimate, Sensitivity
+from etdev_tune.report import Sensitivity
 from etdev_tune.search import Attempt, Search
 
 # Share of the budget for sensitivities.
 _SENSITIVITIES = 0.15
-# The most mixtures by the objective, and by each other weight of size and latency.
-_MIXTURES, _OTHERS = 14, 4
+# The most configurations by the objective, and by each other weight of size and latency.
+_BY_OBJECTIVE, _BY_OTHERS = 14, 4
 # The weights of the size if the latency is the objective; they add up to 1 with those of the
 # latency.
 _WEIGHTS = (0.02, 0.98, 0.5)
-# The fewest and the most rounds in which a recipe is measured beside float32, or one if it takes
-# that many times as long.
-_ROUNDS, _HOPELESS = (3, 6), 2.0
 
 
 @define(eq=False, slots=False, kw_only=True)
@@ -60,7 +57,7 @@ class Exploration(Search):
     _uniform: Attempt | None = None
 
     def run(self) -> None:
-        """Measure float32, find sensitivities, and measure uniform schemes and mixtures.
+        """Measure float32, find sensitivities, and measure uniform schemes and mixed ones.
 
         Raises:
             TuneError: The model has no layer with a choice, or float32 can't be measured.
@@ -134,43 +131,6 @@ class Exploration(Search):
     def _is_fixed(self, plugin: str, option: str) -> bool:
         return option in self.builder.setup.registry.entry(plugin).options
 
-    def _try(self, candidate: Candidate, **predictions: float | None) -> Attempt:
-        """Measure a candidate beside float32, as long as it may be the best one and isn't yet."""
-        attempt = self._attempt(candidate, **predictions)
-        record = attempt.record
-        if record is None or any(known.record is record for known in self.attempts[:-1]):
-            return attempt
-        beside, (least, most) = [self._plain, record], _ROUNDS
-        for number in range(most):
-            self.contest.measurer.round(beside, PLUGIN, number)
-            ratio = self._ratio(record)
-            if ratio is None or ratio.low > _HOPELESS:
-                break
-            if number + 1 >= least and not self._is_open(attempt, ratio):
-                break
-        if self._admits(attempt) and (
-            not self._best or self._cost(attempt) < self._cost(self._best)
-        ):
-            self._best = attempt
-        return attempt
-
-    def _is_open(self, attempt: Attempt, ratio: Estimate) -> bool:
-        """Return True if more rounds may show whether a candidate or the best one is faster."""
-        if self.contest.objective != LATENCY or not self._admits(attempt) or not self._best:
-            return False
-        return ratio.low < self._cost(self._best) < ratio.high
-
-    def _ratio(self, record: Record) -> Estimate | None:
-        return record.against(self._plain, LATENCY)
-
-    def _cost(self, attempt: Attempt) -> float:
-        """Return the cost by the objective; a latency is that of rounds paired with float32."""
-        assert attempt.record
-        if self.contest.objective != LATENCY:
-            return self.contest.cost(attempt.record)
-        ratio = self._ratio(attempt.record)
-        return ratio.value if ratio else math.inf
-
     def _simulate(self, scheme: Scheme, seconds: float) -> None:
         """Find the sensitivities of a scheme's layers, and the scales that it needs."""
         self.listener("sensitivity", scheme.name)
@@ -212,7 +172,7 @@ class Exploration(Search):
         foretold = predicted(self._errors, recipe)
         candidate = evolve(self._candidate(name, recipe), always=True)
         attempt = self._try(candidate, predicted_error=foretold)
-        attempt.why = attempt.why or (f"without {', '.join(lost)}: {why}" if lost else "")
+        attempt.why = f"without {', '.join(lost)}: {why}" if lost else ""
 
     @property
     def _errors(self) -> dict[tuple[str, str], float]:
@@ -253,7 +213,7 @@ class Exploration(Search):
         return Candidate(name, (PLUGIN, *order), options, tuple(pins))
 
     def _mix(self) -> None:
-        """Measure mixtures by the objective, and then by other weights of size and latency."""
+        """Measure mixed configurations by the objective, and by other weights of its costs."""
         named = (a for a in self.attempts if a.candidate.name in self._recipes)
         ran = [attempt for attempt in named if math.isfinite(self._error(attempt))]
         if not ran or len(self.layers) < 2:
@@ -262,34 +222,34 @@ class Exploration(Search):
         limits = self.contest.limits
         small = self.contest.objective != LATENCY or limits.size_bytes is not None
         first, *others = (1 - weight if small else weight for weight in _WEIGHTS)
-        mixtures = Mixtures(self.layers, self._errors, savings, first, limits.error)
+        configurations = Configurations(self.layers, self._errors, savings, first, limits.error)
         for attempt in ran:
-            mixtures.learn(self._recipes[attempt.candidate.name], self._error(attempt))
-        self._walk(mixtures, _MIXTURES)
+            configurations.learn(self._recipes[attempt.candidate.name], self._error(attempt))
+        self._walk(configurations, _BY_OBJECTIVE)
         for weight in others:
-            self._walk(evolve(mixtures, weight=weight, known=[]), _OTHERS)
+            self._walk(evolve(configurations, weight=weight, errors_of_path=[]), _BY_OTHERS)
 
-    def _walk(self, mixtures: Mixtures, most: int) -> None:
-        """Measure mixtures on the path, and then changes of the best one, while there is time."""
+    def _walk(self, configurations: Configurations, most: int) -> None:
+        """Measure the predicted front, and then changes of the best one, while there is time."""
         for _ in range(most):
-            chosen = mixtures.next()
+            chosen = configurations.next()
             if chosen is None and (best := self._best):
                 recipe = self._recipes.get(best.candidate.name, {})
-                chosen = mixtures.change(recipe, self._error(best))
+                chosen = configurations.change(recipe, self._error(best))
             if chosen is None or not self.has_time():
                 break
-            self._mixture(mixtures, chosen)
+            self._measure(configurations, chosen)
 
-    def _mixture(self, mixtures: Mixtures, layers: dict[str, str]) -> None:
-        """Measure a mixture, and learn from it."""
+    def _measure(self, configurations: Configurations, layers: dict[str, str]) -> None:
+        """Measure a configuration, and correct the predictions by it."""
         counts = Counter(layers.get(name, FLOAT) for name in self.layers)
         words = ", ".join(f"{scheme} x {count}" for scheme, count in counts.most_common())
-        candidate = self._candidate(f"mixture {len(self.attempts)}: {words}", layers)
+        candidate = self._candidate(f"mixed {len(self.attempts)}: {words}", layers)
         plain = self._plain.latency
-        latency = plain.value * mixtures.latency(layers) if plain else None
-        foretold = mixtures.error(layers)
+        latency = plain.value * configurations.latency(layers) if plain else None
+        foretold = configurations.error(layers)
         attempt = self._try(candidate, predicted_error=foretold, predicted_ms=latency)
-        mixtures.learn(layers, self._error(attempt))
+        configurations.learn(layers, self._error(attempt))
 
     def _error(self, attempt: Attempt) -> float:
         return attempt.record.error if attempt.record else math.inf
@@ -297,7 +257,7 @@ class Exploration(Search):
     def _saving(self, attempt: Attempt) -> Saving:
         """Return the saving of a uniform scheme over float32."""
         assert attempt.record
-        ratio = self._ratio(attempt.record)
+        ratio = attempt.record.against(self._plain, LATENCY)
         size = attempt.record.build.size_bytes / max(1, self._plain.build.size_bytes)
         layers = tuple(self._recipes[attempt.candidate.name])
         return Saving(layers, 1 - (ratio.value if ratio else 1.0), 1 - size)

@@ -126,10 +126,10 @@ def test_scales_of_a_static_scheme_are_in_the_lock(searched, tmp_path):
 
 
 @pytest.mark.suite
-def test_a_mixture_that_is_not_clearly_better_leaves_the_uniform_scheme(searched):
+def test_a_mixed_configuration_that_is_not_clearly_better_leaves_the_uniform_scheme(searched):
     """Every program takes as long as every other one."""
     report = searched(precision=["8da8w"], tolerance=1.0)
-    assert not report.chosen.startswith("mixture")
+    assert not report.chosen.startswith("mixed")
     ran = [t for t in report.trials if t.error is not None]
     assert all(t.against_untuned.value == pytest.approx(1) for t in ran)
 
@@ -266,7 +266,7 @@ def test_without_time_for_each_layer_groups_of_layers_are_simulated():
 
 
 @pytest.mark.suite
-def test_all_schemes_are_searched_here_and_a_mixture_is_never_worse(tmp_path):
+def test_all_schemes_are_searched_here_and_a_mixed_one_is_never_worse(tmp_path):
     report = etdev.tune(
         Mixed.seeded(),
         calls(1)[0],
@@ -283,7 +283,7 @@ def test_all_schemes_are_searched_here_and_a_mixture_is_never_worse(tmp_path):
     assert {"untuned, float32", "8da8w", "8da4w", "cpu:int8", "int8w"} <= names
     chosen = by_name(report, report.chosen)
     assert chosen.error <= 2e-2
-    uniform = [t for t in report.trials if not t.name.startswith("mix") and t.state == "ran"]
+    uniform = [t for t in report.trials if not t.name.startswith("mixed") and t.state == "ran"]
     best = min(uniform, key=lambda t: t.against_untuned.value)
     assert chosen.against_untuned.low <= best.against_untuned.high
     assert any(trial.front for trial in report.trials)
