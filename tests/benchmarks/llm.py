@@ -1,34 +1,39 @@
 """A decoder by etdev, by ExecuTorch's own path and by transformers' exporter: size, time, speed.
 
 PYTHONPATH=tests python -m benchmarks.llm [--hidden 1024 --layers 20 --vocabulary 32000]
-    [--quantize 8da4w] [--results FILE]
+    [--quantize none 8da4w] [--sides etdev executorch transformers tuned] [--results FILE]
 
-Each side lowers in a process of its own. The files are then run in turn in one process with one
-thread, with prompts and caches of the same length. ExecuTorch's path is given etdev's two methods,
-with a cache for each, since it can't share one. A side whose logits are not those of PyTorch fails,
-and nothing is compared with it.
+Each side lowers in a process of its own, and then runs in another one, with one thread. These
+processes take turns: a prompt and some tokens each. Prompts and caches have the same length.
+ExecuTorch's path is given etdev's two methods, with a cache for each, since it can't share one.
+A side whose logits are not those of PyTorch fails, and nothing is compared with it. `tuned` is
+etdev's decoder after `etdev.tune` with weights of 1 and 128. The results are written after each
+side, so that a run that is stopped leaves those that it has.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 from benchmarks import record
 from decoders import rivals
 from etdev_llm import generation
 from etdev_llm.comparison import tolerance_of
+from etdev_llm.sources import Recipe
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
@@ -37,33 +42,56 @@ from executorch.runtime import Runtime
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from transformers.exporters.base import ExportedModel
 
+import etdev
 from etdev import Lowerer
 
 RESULTS = Path(__file__).parent / "results/llm.json"
 # Of the two files of transformers.exporters, of ExecuTorch's lowering time and peak, and of the
 # tokens per second of the best .pte.
 MOST_BYTES, MOST_TIME, MOST_MEMORY, LEAST_SPEED = 0.55, 0.45, 1.0, 0.97
+# Of the time that the untuned file takes for a prompt and 128 tokens; the rest is noise.
+MOST_TUNED = 1.03
 LENGTH, PROMPT, STEPS, ROUNDS = 128, 64, 16, 5
 METHODS = ("prefill", "decode")
+WEIGHTS = {"prefill": 1, "decode": 128}
+EAGER, TUNED = "eager", "tuned"
+# Begins an answer of a process that runs a side; backends print other lines.
+MARK = "@"
 
 
 @frozen
 class Calls:
-    """The calls of a decoder: one computes a prompt, the other a token at a position."""
+    """The calls of a decoder: one computes a prompt, the other a token at a position.
+
+    Args:
+        error: The largest error of their logits.
+    """
 
     prefill: Callable[[], Any]
     decode: Callable[[int], Any]
+    error: float = 0.0
+
+
+def config_of(options: Any) -> Any:
+    """Return the config of the decoder."""
+    return AutoConfig.for_model(
+        "llama", vocab_size=options.vocabulary, hidden_size=options.hidden,
+        intermediate_size=options.hidden * 8 // 3 // 32 * 32, num_hidden_layers=options.layers,
+        num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=LENGTH,
+    )  # fmt: skip
+
+
+def parameters_of(options: Any) -> int:
+    """Return the number of parameters, without making them."""
+    with torch.device("meta"):
+        count: int = AutoModelForCausalLM.from_config(config_of(options)).num_parameters()
+    return count
 
 
 def model_of(options: Any, quantize: str) -> Any:
     """Return the decoder with random weights, the same in each process."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(
-        "llama", vocab_size=options.vocabulary, hidden_size=options.hidden,
-        intermediate_size=options.hidden * 8 // 3 // 32 * 32, num_hidden_layers=options.layers,
-        num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=LENGTH,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config).eval()
+    model = AutoModelForCausalLM.from_config(config_of(options)).eval()
     if quantize != "none":
         from etdev_llm.quantisation import quantise
 
@@ -76,6 +104,22 @@ def by_etdev(model: Any, folder: Path) -> None:
     made = generation(model, LENGTH)
     lowered = Lowerer(["cpu"], cache=False).lower(made.methods, settings=made.settings)
     lowered.save(folder / "etdev.pte")
+
+
+def by_tuning(model: Any, folder: Path, budget_s: float) -> dict[str, Any]:
+    """Tune the same methods over XNNPACK and OpenVINO; return the verdict and the candidates."""
+    prompt, start = torch.arange(PROMPT)[None], torch.tensor([PROMPT])
+    calls = {"prefill": [(prompt, start - PROMPT)], "decode": [(prompt[:, -1:], start)]}
+    report = etdev.tune(
+        generation(model, LENGTH).methods, path=folder / "tuned.pte", measured_on=calls,
+        weights=WEIGHTS, plugins=["cpu", "openvino"], budget_s=budget_s, store=False,
+        cache=folder / "cache",
+    ).report  # fmt: skip
+    rows = {
+        trial.name: f"{trial.against_untuned} times untuned, {trial.detail}"
+        for trial in report.trials
+    }
+    return {"verdict": report.verdict, "finished": report.finished, "candidates": rows}
 
 
 @torch.no_grad()
@@ -100,27 +144,52 @@ def by_transformers(model: Any, folder: Path) -> None:
 
 
 MAKERS = {"etdev": by_etdev, "executorch": by_executorch, "transformers": by_transformers}
+SIDES = (*MAKERS, TUNED)
 
 
 def make(side: str, options: Any, quantize: str) -> dict[str, Any]:
     """Lower in this process; return processor seconds, and peak memory from the model on."""
     model = model_of(options, quantize)
     record.forget_peak()
-    took, _ = record.clock(lambda: MAKERS[side](model, options.make))
-    return {"lowering_cpu_s": took.cpu_s, "lowering_s": took.wall_s, "peak_mb": record.peak_mb()}
+    maker = partial(by_tuning, budget_s=options.budget) if side == TUNED else MAKERS[side]
+    took, said = record.clock(lambda: maker(model, options.make))
+    made = {"lowering_cpu_s": took.cpu_s, "lowering_s": took.wall_s, "peak_mb": record.peak_mb()}
+    return {**made, **(said or {})}
+
+
+def _command(side: str, options: Any, quantize: str, job: str, folder: Path) -> list[str]:
+    """Return the command that does a job for a side in a process of its own."""
+    names = ("hidden", "layers", "vocabulary", "budget")
+    words = [f"--{name}={getattr(options, name)}" for name in names]
+    command = [sys.executable, "-m", "benchmarks.llm", *words, f"--{job}", str(folder)]
+    return [*command, "--sides", side, "--quantize", quantize]
 
 
 def make_apart(side: str, options: Any, quantize: str, folder: Path) -> dict[str, Any]:
-    """Lower in a process of its own."""
-    numbers = ("hidden", "layers", "vocabulary")
-    words = [f"--{name}={getattr(options, name)}" for name in numbers]
-    command = [sys.executable, "-m", "benchmarks.llm", *words, "--make", str(folder)]
-    command += ["--sides", side, "--quantize", quantize]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    """Lower in a process of its own.
+
+    Raises:
+        RuntimeError: It fails, or takes longer than the limit.
+    """
+    command = _command(side, options, quantize, "make", folder)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=options.limit, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"takes more than {options.limit} s") from error
+    if done.returncode:
+        raise RuntimeError(_reason(done.stderr, done.returncode))
     files = [path for path in folder.rglob("*.pte") if path.relative_to(folder).parts[0] in
              (f"{side}.pte", *(METHODS if side == "transformers" else ()))]  # fmt: skip
     made: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {"side": side, **made, "bytes": sum(file.stat().st_size for file in files)}
+
+
+def _reason(text: str, code: int) -> str:
+    """Return the last line of an error, or the code of a process that was killed."""
+    lines = text.strip().splitlines()
+    return f"ended with {code}" if code < 0 or not lines else lines[-1][:200]
 
 
 @torch.no_grad()
@@ -130,13 +199,14 @@ def loaded(path: Path, model: Any, tolerance: float) -> Calls:
     prefill, decode = (program.load_method(name) for name in METHODS)
     prompt, token, start = torch.arange(PROMPT)[None], torch.tensor([[7]]), torch.tensor([0])
     wanted = model(input_ids=prompt).logits[:, -1]
-    rivals.agree("prefill", prefill.execute([prompt, start])[0], wanted, tolerance)
+    error = rivals.agree("prefill", prefill.execute([prompt, start])[0], wanted, tolerance)
     for at in range(PROMPT):
         (found,) = decode.execute([prompt[:, at : at + 1], torch.tensor([at])])
-    rivals.agree("decode", found, wanted, tolerance)
+    error = max(error, rivals.agree("decode", found, wanted, tolerance))
     return Calls(
         lambda: prefill.execute([prompt, start]),
         lambda at: decode.execute([token, torch.tensor([at])]),
+        error,
     )
 
 
@@ -162,15 +232,16 @@ def loaded_pair(folder: Path, model: Any, tolerance: float) -> Calls:
         (runner,) = program.runners.values()
         runner.method = recorders[name] = Recorder(runner.method)
     pairs = {name: (programs[name], inputs[name]) for name in METHODS}
-    rivals.check(pairs, model, torch.arange(PROMPT)[None], tolerance)
+    error = rivals.check(pairs, model, torch.arange(PROMPT)[None], tolerance)
     prefill, decode = (recorders[name] for name in METHODS)
     return Calls(
         lambda: prefill.method.execute(prefill.inputs),
         lambda _: decode.method.execute(decode.inputs),
+        error,
     )
 
 
-def eager(model: Any) -> Calls:
+def in_eager(model: Any) -> Calls:
     """Run it in PyTorch, with a cache that grows."""
     cache = DynamicCache()
     prompt, token = torch.arange(PROMPT)[None], torch.tensor([[7]])
@@ -186,19 +257,30 @@ def eager(model: Any) -> Calls:
     return Calls(prefill, decode)
 
 
-@torch.no_grad()
-def speeds(sides: Mapping[str, Calls]) -> dict[str, tuple[float, float]]:
-    """Return the tokens per second of prompts and of single tokens, the sides in turn."""
-    prompts: dict[str, list[float]] = {name: [] for name in sides}
-    tokens: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(ROUNDS + 1):
-        for name, side in sides.items():
-            prompts[name].append(_seconds(side.prefill))
+def calls_of(side: str, model: Any, quantize: str, folder: Path) -> Calls:
+    """Load what a side made, and compare it with the model."""
+    if side == EAGER:
+        return in_eager(model)
+    tolerance = tolerance_of(model, Recipe(quantize=quantize))
+    if side == "transformers":
+        return loaded_pair(folder, model, tolerance)
+    return loaded(folder / f"{side}.pte", model, tolerance)
+
+
+def play(side: str, options: Any, quantize: str) -> None:
+    """Load in this process, and do a round for each line of the input, with an answer each."""
+    model = model_of(options, quantize)
+    calls = calls_of(side, model, quantize, options.run)
+    # The eager side has it; the others need its memory no more.
+    del model
+    gc.collect()
+    print(MARK, json.dumps({"error": calls.error}), flush=True)
+    for _ in sys.stdin:
+        with torch.no_grad():
             places = range(PROMPT, PROMPT + STEPS)
-            tokens[name] += [_seconds(lambda at=at, s=side: s.decode(at)) for at in places]
-    return {
-        name: (PROMPT / min(prompts[name][1:]), 1 / median(tokens[name][STEPS:])) for name in sides
-    }
+            prompt = _seconds(calls.prefill)
+            tokens = [_seconds(lambda at=at: calls.decode(at)) for at in places]
+        print(MARK, json.dumps({"prompt": prompt, "tokens": tokens}), flush=True)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -208,91 +290,214 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.process_time() - begin
 
 
-def measured(options: Any, quantize: str) -> tuple[dict[str, Any], list[record.Bar]]:
-    """Measure all sides with one quantisation, and return the numbers and bars."""
-    rows, failed, calls = dict[str, dict[str, Any]](), dict[str, str](), dict[str, Calls]()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for side in options.sides:
-            try:
-                rows[side] = make_apart(side, options, quantize, folder)
-            except subprocess.CalledProcessError as error:
-                failed[side] = f"lowering: {error.stderr.strip().splitlines()[-1]}"[:200]
-        model = model_of(options, quantize)
-        for side in rows:
-            try:
-                known = model, tolerance_of(model, quantize)
-                pair = side == "transformers"
-                calls[side] = (
-                    loaded_pair(folder, *known) if pair else loaded(folder / f"{side}.pte", *known)
-                )
-            except Exception as error:
-                failed[side] = f"{type(error).__name__}: {error}"[:200]
-        calls["eager"] = eager(model)
-        rates = speeds(calls)
-    rows = {side: {**rows.get(side, {"side": side}), "prefill_per_s": rates[side][0],
-                   "decode_per_s": rates[side][1]} for side in calls}  # fmt: skip
-    _show(quantize, rows, failed)
-    run = {"quantize": quantize, "parameters": model.num_parameters()}
-    return {**run, "sides": list(rows.values()), "failed": failed}, _bars(quantize, rows)
+@define
+class Player:
+    """A process that plays rounds of a side when it is asked to."""
+
+    side: str
+    process: subprocess.Popen[str]
+    errors: Path
+    prompts: list[float] = field(factory=list)
+    tokens: list[float] = field(factory=list)
+
+    @classmethod
+    def of(cls, side: str, options: Any, quantize: str, folder: Path) -> Player:
+        """Start one."""
+        errors = folder / f"{side}.log"
+        with errors.open("w") as log:
+            process = subprocess.Popen(
+                _command(side, options, quantize, "run", folder),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+        return cls(side, process, errors)
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next answer.
+
+        Raises:
+            RuntimeError: The process has ended.
+        """
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                return answer
+        raise RuntimeError(_reason(self.errors.read_text(), self.process.wait()))
+
+    def round(self) -> None:
+        """Play a round; the first one warms up."""
+        assert self.process.stdin
+        self.process.stdin.write("round\n")
+        self.process.stdin.flush()
+        answer = self.answer()
+        self.prompts.append(answer["prompt"])
+        self.tokens += answer["tokens"]
+
+    def speeds(self) -> dict[str, float]:
+        """Return the tokens per second of prompts and of single tokens."""
+        fastest, usual = min(self.prompts[1:]), median(self.tokens[STEPS:])
+        return {"prefill_per_s": PROMPT / fastest, "decode_per_s": 1 / usual}
+
+    def end(self) -> None:
+        """End the process."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
 
 
-def _bars(quantize: str, rows: Mapping[str, Mapping[str, Any]]) -> list[record.Bar]:
+@define
+class Run:
+    """The sides with one quantisation: the numbers of each, and why the others fail."""
+
+    options: Any
+    quantize: str
+    folder: Path
+    keep: Callable[[Run], None]
+    rows: dict[str, dict[str, Any]] = field(factory=dict)
+    failed: dict[str, str] = field(factory=dict)
+
+    def measure(self) -> None:
+        """Lower with each side, and let all of them run in turn."""
+        for side in self.options.sides:
+            self._try(side, "lowering", partial(self._make, side))
+        players = dict[str, Player]()
+        try:
+            for side in (*self.rows, EAGER):
+                self._try(side, "loading", partial(self._load, side, players))
+            for _ in range(ROUNDS + 1):
+                for side in [side for side in players if side not in self.failed]:
+                    self._try(side, "running", players[side].round, told=False)
+            for side, player in players.items():
+                if side not in self.failed:
+                    self.rows[side] |= player.speeds()
+            self.keep(self)
+        finally:
+            for player in players.values():
+                player.end()
+
+    def _make(self, side: str) -> None:
+        self.rows[side] = make_apart(side, self.options, self.quantize, self.folder)
+
+    def _load(self, side: str, players: dict[str, Player]) -> None:
+        players[side] = Player.of(side, self.options, self.quantize, self.folder)
+        row = self.rows.setdefault(side, {"side": side})
+        row["error"] = players[side].answer()["error"]
+
+    def _try(self, side: str, what: str, job: Callable[[], None], told: bool = True) -> None:
+        """Do a job; a failure is kept as a result."""
+        begin = time.perf_counter()
+        try:
+            job()
+        except (RuntimeError, OSError) as error:
+            self.failed[side] = f"{what}: {error}"
+        if told:
+            seconds = time.perf_counter() - begin
+            state = self.failed.get(side, f"{seconds:.0f} s")
+            record.console.print(f"{self.quantize}, {side}, {what}: {state}")
+            self.keep(self)
+
+    @property
+    def compared(self) -> dict[str, dict[str, Any]]:
+        """The sides that didn't fail."""
+        return {side: row for side, row in self.rows.items() if side not in self.failed}
+
+    def document(self) -> dict[str, Any]:
+        """Return the numbers of all sides."""
+        return {"quantize": self.quantize, "sides": list(self.rows.values()), "failed": self.failed}
+
+
+def bars_of(quantize: str, rows: Mapping[str, Mapping[str, Any]]) -> list[record.Bar]:
+    """Return the bars whose sides are there."""
+
     def ratio(key: str, other: str) -> float:
         return float(rows["etdev"][key] / rows[other][key])
 
-    bars, best = [], [name for name in ("executorch", "transformers") if name in rows]
+    def bar(what: str, key: str, others: Iterable[str], bound: float, least: bool = False) -> None:
+        values = [ratio(key, side) for side in others if key in rows.get(side, {})]
+        if values and key in rows["etdev"]:
+            value = min(values) if least else max(values)
+            bars.append(record.Bar(f"{quantize}: {key}, {what}", value, bound, least))
+
+    bars = list[record.Bar]()
     if "etdev" not in rows:
-        return []
-    if "transformers" in rows:
-        what = f"{quantize}: bytes, etdev / transformers"
-        bars.append(record.Bar(what, ratio("bytes", "transformers"), MOST_BYTES))
-    if "executorch" in rows:
-        for key, most in (("lowering_cpu_s", MOST_TIME), ("peak_mb", MOST_MEMORY)):
-            what = f"{quantize}: {key}, etdev / ExecuTorch"
-            bars.append(record.Bar(what, ratio(key, "executorch"), most))
-    for key in ("prefill_per_s", "decode_per_s") if best else ():
-        what = f"{quantize}: {key}, etdev / best .pte"
-        bars.append(record.Bar(what, min(ratio(key, name) for name in best), LEAST_SPEED, True))
+        return bars
+    bar("etdev / transformers", "bytes", ["transformers"], MOST_BYTES)
+    bar("etdev / ExecuTorch", "lowering_cpu_s", ["executorch"], MOST_TIME)
+    bar("etdev / ExecuTorch", "peak_mb", ["executorch"], MOST_MEMORY)
+    for key in ("prefill_per_s", "decode_per_s"):
+        bar("etdev / best .pte", key, ["executorch", "transformers"], LEAST_SPEED, True)
+    if "decode_per_s" in rows.get(TUNED, {}):
+        value = _use(rows[TUNED]) / _use(rows["etdev"])
+        what = f"{quantize}: a prompt and {WEIGHTS['decode']} tokens, tuned / untuned"
+        bars.append(record.Bar(what, value, MOST_TUNED))
     return bars
 
 
+def _use(row: Mapping[str, Any]) -> float:
+    """Return the seconds of a prompt and the tokens behind it."""
+    return float(PROMPT / row["prefill_per_s"] + WEIGHTS["decode"] / row["decode_per_s"])
+
+
 def _show(quantize: str, rows: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str]) -> None:
-    keys = ("lowering_cpu_s", "peak_mb", "bytes", "prefill_per_s", "decode_per_s")
+    keys = ("lowering_cpu_s", "peak_mb", "bytes", "error", "prefill_per_s", "decode_per_s")
     cells = [[name, *(f"{row[key]:.4g}" if key in row else "-" for key in keys)]
              for name, row in rows.items()]  # fmt: skip
     record.table(f"a decoder, {quantize}", ["side", *keys], cells)
+    for name, row in rows.items():
+        if "verdict" in row:
+            record.console.print(f"{name}: {row['verdict']}")
     for name, why in failed.items():
         record.console.print(f"{name} fails: {why}")
 
 
-def main() -> None:
-    """Measure with each quantisation, print the ratios, keep them as JSON."""
+def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--quantize", nargs="*", default=["none", "8da4w"])
-    parser.add_argument("--sides", nargs="*", default=list(MAKERS))
+    parser.add_argument("--sides", nargs="*", default=list(MAKERS), choices=(*SIDES, EAGER))
+    parser.add_argument("--limit", type=float, default=1200, help="seconds for a lowering")
+    parser.add_argument("--budget", type=float, default=240, help="seconds for tuning")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--make", type=Path, help="only lower, to this folder")
-    options = parser.parse_args()
+    parser.add_argument("--run", type=Path, help="only run what is in this folder")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure with each quantisation, print the ratios, keep them as JSON."""
+    options = _parsed()
     record.quiet()
     _unsafe_reset_threadpool(1)
     if options.make:
         print(json.dumps(make(options.sides[0], options, options.quantize[0])))
         return
-    runs, bars, load = [], list[record.Bar](), os.getloadavg()[0]
-    for quantize in options.quantize:
-        run, own = measured(options, quantize)
-        runs.append(run)
-        bars += own
-    state = {"before": load, "after": os.getloadavg()[0]}
+    if options.run:
+        play(options.sides[0], options, options.quantize[0])
+        return
+    runs, load = dict[str, Run](), os.getloadavg()[0]
     sizes = {name: getattr(options, name) for name in ("hidden", "layers", "vocabulary")}
-    data = {"options": {**sizes, "length": LENGTH, "prompt": PROMPT}, "load": state, "runs": runs}
-    record.save("llm", data, bars)
-    options.results.write_text((record.FOLDER / "llm.json").read_text())
-    record.show("llm", bars)
+    data = {"options": {**sizes, "length": LENGTH, "prompt": PROMPT}}
+    data["options"]["parameters"] = parameters_of(options)
+    name = options.results.stem
+
+    def bars() -> list[record.Bar]:
+        return [bar for run in runs.values() for bar in bars_of(run.quantize, run.compared)]
+
+    def keep(run: Run) -> None:
+        runs[run.quantize] = run
+        state = {"before": load, "after": os.getloadavg()[0]}
+        documents = [run.document() for run in runs.values()]
+        record.save(name, {**data, "load": state, "runs": documents}, bars())
+        options.results.write_text((record.FOLDER / f"{name}.json").read_text())
+
+    for quantize in options.quantize:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(options, quantize, Path(folder), keep)
+            run.measure()
+            _show(quantize, run.compared, run.failed)
+    record.show(name, bars())
 
 
 if __name__ == "__main__":

@@ -46,21 +46,26 @@ def saved(programs: dict[str, tuple[Any, Any]], folder: Path) -> int:
 @torch.no_grad()
 def check(
     programs: dict[str, tuple[Any, Any]], model: Any, ids: torch.Tensor, tolerance: float
-) -> None:
+) -> float:
     """Run each program, and compare its logits with those of the model without a cache.
+
+    Returns:
+        The largest error, relative to the largest logit.
 
     Raises:
         WrongValues: They differ by more than the tolerance, relative to the largest one.
     """
-    known = ids[:, :0]
+    known, errors = ids[:, :0], []
     for name, (program, own) in programs.items():
         known = torch.cat([known, own["input_ids"]], 1)
         wanted = model(input_ids=known).logits[:, -1]
-        agree(name, program(**copy.deepcopy(own))["logits"][:, -1], wanted, tolerance)
+        found = program(**copy.deepcopy(own))["logits"][:, -1]
+        errors.append(agree(name, found, wanted, tolerance))
+    return max(errors)
 
 
-def agree(name: str, found: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
-    """Compare logits.
+def agree(name: str, found: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> float:
+    """Return the error of logits, relative to the largest one.
 
     Raises:
         WrongValues: They differ by more than the tolerance, relative to the largest one.
@@ -68,3 +73,4 @@ def agree(name: str, found: torch.Tensor, wanted: torch.Tensor, tolerance: float
     error = float((found - wanted).abs().max() / wanted.abs().max())
     if not error <= tolerance:
         raise WrongValues(f"the logits of {name} differ by {error:.1e}")
+    return error
