@@ -23,13 +23,14 @@ from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import differences
+from etdev.pte.in_place import write_in_place
 from etdev.pte.read import methods_of
 from etdev.pte.shared_arena import SharedArena
 from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.edge import set_etrecord
-from etdev.upstream.emission import external_data
+from etdev.upstream.emission import PLANS_WRITES, external_data
 
 
 @frozen(eq=False)
@@ -113,6 +114,8 @@ def emit(
         for name, skip in skips.items():
             check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
+    for own in programs if PLANS_WRITES else ():
+        write_in_place(own)
     arena = SharedArena([state for state in plan.state if state.shared])
     completed = _completed(config, skips, away, quirks, arena)
     # torch refuses to write to buffers that require gradients, as statistics of a batch norm may,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
+from executorch.exir import EdgeProgramManager, ExecutorchProgramManager, memory_planning
 from executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
 from executorch.exir._serialize.data_serializer import DataEntry
 
@@ -13,6 +13,9 @@ __all__ = ["DataEntry", "NamedDataStore", "NamedDataStoreOutput"]
 # What a backend says of its delegate for ExecuTorch's developer tools: an attribute of its result,
 # and a key of the delegate's `meta`.
 DELEGATE_INFO = "_delegate_info_meta"
+
+# Memory planning gives the result of an op that writes in place the memory that it writes.
+PLANS_WRITES = hasattr(memory_planning, "_alias_inplace_result_specs")
 
 
 def add_named_data(manager: EdgeProgramManager, key: str, data: bytes) -> None:

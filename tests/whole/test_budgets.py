@@ -35,7 +35,8 @@ BUDGETS = {
     "planner": (1_433, 1_400),
     "portable": (3_198, 3_200),
     # Issue 33: a .pte is unpacked without torch. Issue 32: a .ptd that is missing or empty.
-    "pte": (1_502, 1_500),
+    # Issue 35: rows of a cache are written in place.
+    "pte": (1_611, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result, and complex32, of which only ExecuTorch's verifier spoke.
     "quirks": (2_386, 2_300),
@@ -48,10 +49,11 @@ BUDGETS = {
     "schema": (2_621, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
-    "upstream": (399, 400),
+    # Issue 35: a probe for writes in place.
+    "upstream": (402, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_550, 24_000)
+HOST = (25_662, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -93,6 +93,7 @@ ATTRIBUTES = {
     *("_generate_edge_program", "_get_aten_to_edge_passes", "_instruction_id", "_tensor_data"),
     *("_collect_all_valid_cia_ops_for_namespace", "_is_preservable_cia_op"),
     "_override_composite_implicit_decomp",
+    "_alias_inplace_result_specs",
     *("_expr", "_is_param", "_op", "_schema", "_version"),  # torch
 }
 # Where the host reads one elsewhere, and why it can't be helped.
