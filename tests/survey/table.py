@@ -31,7 +31,7 @@ judge that shares no code with `etdev verify` lowers a model, runs the `.pte` in
   which `Lowerer` warns. **nothing**: no result has elements. **skipped**: by ExecuTorch's suite, in
   flows of partitioners. **wrong, raw, failed, crashed, hung**: faults.
   The zoo's are wrong on purpose: XNNPACK takes the smallest numbers for 0, and OpenVINO's plugin
-  ignores NaN unless `nan = "exact"`. `etdev verify` refuses each.
+  ignores NaN unless `nan = "exact"`. `Lowered.verify`, which `etdev lower` calls, refuses each.
 - **below**: not right where ExecuTorch's own path to XNNPACK is right. That path, `executorch`, is
   judged where an order of etdev's is not right, and in all of its own suite.
 """

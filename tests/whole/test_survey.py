@@ -8,6 +8,9 @@ import torch
 from survey import cells, table
 from survey.judge import Judge, Subject, compared, eager
 
+from etdev import Lowerer
+from etdev.errors import VerifyError
+
 pytest.importorskip("openvino", reason="openvino is not installed")
 
 QUICK = [
@@ -34,6 +37,18 @@ def judge():
 def test_a_model_is_as_in_pytorch_or_refused_by_name(judge, model, order):
     verdict = judge.verdict(cells.subject(model), order)
     assert verdict.kind == cells.EXPECTED.get((model, order), "right"), verdict.text
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize(
+    ("model", "order"),
+    [cell for cell, kind in cells.EXPECTED.items() if kind == "wrong" and cell[1] != "partitioner"],
+)
+def test_what_a_judge_finds_wrong_is_refused_by_verify(model, order):
+    subject = cells.subject(model)
+    lowered = Lowerer(order.split(", ")).lower(subject.model, subject.calls[0])
+    with pytest.raises(VerifyError):
+        lowered.verify(subject.calls)
 
 
 def test_a_judge_sees_what_is_wrong(judge):
