@@ -134,7 +134,34 @@ class Judge:
         if isinstance(ran, str):
             # OperatorMissing, of which `Lowerer` warns: the caller's runtime may have the kernel.
             return Verdict("no kernel" if _NO_KERNEL in ran else "failed", ran)
-        return compared(ran, expected, subject)
+        verdict = compared(ran, expected, subject)
+        return in_double(ran, expected, subject) if verdict.kind == "wrong" else verdict
+
+
+def in_double(ran: Any, expected: Any, subject: Subject) -> Verdict:
+    """Compare once more with float64, where a model computes in halves and eager PyTorch is off."""
+    verdict = compared(ran, expected, subject)
+    if tolerance_of(subject) < min(TOLERANCES[torch.float16], TOLERANCES[torch.bfloat16]):
+        return verdict
+    try:
+        model = subject.model.module() if _is_exported(subject) else copy.deepcopy(subject.model)
+        exact = []
+        with torch.no_grad():
+            for inputs, (outputs, after) in zip(subject.calls, expected, strict=True):
+                values = _flat(model.double()(*pytree.tree_map(_double, copy.deepcopy(inputs))))
+                rounded = [a.to(b.dtype) for a, b in zip(values, outputs, strict=True)]
+                exact.append((rounded, after))
+    except Exception:
+        # Such as a model that names the dtype that it computes in.
+        return verdict
+    again = compared(ran, exact, subject)
+    nearer = f"as in float64, where PyTorch {verdict.text}"
+    return Verdict("right", nearer, again.error) if again.kind == "right" else verdict
+
+
+def _double(value: Any) -> Any:
+    wide = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if wide else value
 
 
 def eager(subject: Subject) -> list[tuple[list[Any], list[Any]]]:

@@ -22,7 +22,8 @@ HEAD = """\
 
 Made by `make survey` of `results/survey.json`, which has each verdict with its error or reason. A
 judge that shares no code with `etdev verify` lowers a model, runs the `.pte` in
-`executorch.runtime`, and compares each call with eager PyTorch.
+`executorch.runtime`, and compares each call with eager PyTorch, or with float64 where halves of
+PyTorch's own are further off.
 
 - **zoo**: the tests' own models, in `tests/zoo`. **suite**: ExecuTorch's operator tests.
   **float32, int64, bool, float16**: torch's database of operators, for each the first sample that

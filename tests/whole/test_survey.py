@@ -6,7 +6,7 @@ A slice runs with the other tests, all of it with `make suites`.
 import pytest
 import torch
 from survey import cells, table
-from survey.judge import Judge, Subject, compared, eager
+from survey.judge import Judge, Subject, compared, eager, in_double
 
 from etdev import Lowerer
 from etdev.errors import VerifyError
@@ -65,6 +65,19 @@ def test_a_judge_sees_what_is_wrong(judge):
         compared([([first[0][0].double()], first[1]), second], [first, second], subject).kind
         == "wrong"
     )
+
+
+def test_where_pytorch_rounds_halves_float64_decides():
+    class Rounded(torch.nn.Module):
+        def forward(self, x):
+            return (x + 1024) - 1024
+
+    x = torch.tensor([0.3, 0.4], dtype=torch.float16)
+    subject = Subject(Rounded(), [(x,)])
+    expected = eager(subject)
+    assert compared([([x], [x])], expected, subject).kind == "wrong"
+    assert in_double([([x], [x])], expected, subject).kind == "right"
+    assert in_double([([x * 2], [x])], expected, subject).kind == "wrong"
 
 
 def test_the_page_has_the_results():
