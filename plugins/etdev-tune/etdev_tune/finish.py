@@ -42,12 +42,12 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
         other = None
     with unseen(outputs.program) as folder:
         hidden = Outputs(folder / outputs.program.name)
-        if other and not search.contest.can_confirm():
+        if other and not search.comparison.can_confirm():
             search.finished, chosen = False, other
         record, build, lock = _written(search, chosen, hidden)
         if other and other.record and chosen is best:
             names = best.candidate.name, other.candidate.name
-            confirmation = search.contest.confirm(record, names[0], other.record, names[1])
+            confirmation = search.comparison.confirm(record, names[0], other.record, names[1])
             if not confirmation.clear:
                 chosen = other
                 _, build, lock = _written(search, other, hidden)
@@ -72,8 +72,8 @@ def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record,
     if build.digest == attempt.record.build.digest:
         record.rounds = attempt.record.rounds
         return record, build, lock
-    search.contest.measurer.round([record], "final", 0)
-    if not record.admitted(search.contest.limits):
+    search.comparison.measurer.round([record], "final", 0)
+    if not record.admitted(search.comparison.limits):
         what = f"{attempt.candidate.name}: lowering it again gives another .pte, which is wrong"
         raise TuneError("tuning", what, "a plugin is not deterministic; see etdev lower --verify")
     return record, build, lock
@@ -82,14 +82,14 @@ def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record,
 def _report(
     search: Search, outputs: Outputs, chosen: Attempt, confirmation: Confirmation | None
 ) -> Report:
-    measurer = search.contest.measurer
-    trials = _trials(search.attempts, search.contest.limits)
+    measurer = search.comparison.measurer
+    trials = _trials(search.attempts, search.comparison.limits)
     return Report(
         program=outputs.program.name,
         chosen=chosen.candidate.name,
         verdict=_verdict(chosen.candidate.name, confirmation, search.finished, trials),
-        objective=search.contest.objective,
-        limits=search.contest.limits,
+        objective=search.comparison.objective,
+        limits=search.comparison.limits,
         target=measurer.runner.name,
         fingerprint=dict(measurer.fingerprint),
         threads=measurer.policy.threads,

@@ -13,7 +13,7 @@ from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
-from etdev_tune.contest import LEAST, RESERVE, Clock, Contest
+from etdev_tune.comparison import LEAST, RESERVE, Clock, Comparison
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
@@ -72,7 +72,7 @@ class Search:
     """
 
     builder: Builder
-    contest: Contest
+    comparison: Comparison
     clock: Clock
     listener: Listener
     attempts: list[Attempt] = field(factory=list)
@@ -110,7 +110,7 @@ class Search:
             TuneError: No candidate is within the limits.
         """
         if self._best is None:
-            raise _hopeless(self.attempts, self.contest.limits)
+            raise _hopeless(self.attempts, self.comparison.limits)
         return self._best
 
     def fallback(self) -> Attempt | None:
@@ -125,7 +125,7 @@ class Search:
 
     def has_time(self) -> bool:
         """Return True if there is time for another candidate, and for the confirmation."""
-        process_s = self.contest.measurer.usual_s or 0.0
+        process_s = self.comparison.measurer.usual_s or 0.0
         # For lowering it now, and the chosen one again in the end.
         enough = self.clock.allows(2 * self._build_s + (LEAST + RESERVE) * process_s)
         self.finished = self.finished and enough
@@ -138,7 +138,7 @@ class Search:
         if isinstance(build, Build):
             # An average, since the first candidates load libraries.
             self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
-            done = Attempt(candidate, self.contest.measurer.record(build), **predictions)
+            done = Attempt(candidate, self.comparison.measurer.record(build), **predictions)
         else:
             done = Attempt(candidate, build, **predictions)
         self.attempts.append(done)
@@ -157,23 +157,28 @@ class Search:
             return
         attempt = self._try(candidate)
         record = attempt.record
-        cost = self.contest.cost(record) if record and self._admits(attempt) else None
+        cost = self.comparison.cost(record) if record and self._admits(attempt) else None
         if cost and not self._is_known(attempt):
             taken = "taken" if attempt is self._best else "not taken"
-            attempt.why = f"{taken}: {cost} times {self.attempts[0].candidate.name}"
+            assert self.comparison.plain
+            attempt.why = f"{taken}: {cost} times {self.comparison.plain.build.candidate.name}"
 
     def _try(self, candidate: Candidate, **predictions: float | None) -> Attempt:
         """Build and measure a candidate, and go on from it if it is clearly better."""
         attempt = self._attempt(candidate, **predictions)
-        measurer, best = self.contest.measurer, self._best
+        measurer, best = self.comparison.measurer, self._best
         if attempt.record is None or self._is_known(attempt):
             return attempt
         if best and not self.clock.allows(measurer.usual_s or 0.0):
             return attempt
-        before = self.contest.cost(best.record) if best and best.record else None
-        self.contest.measure(attempt.record, before)
-        cost = self.contest.cost(attempt.record)
-        if cost and self._admits(attempt) and (not before or self.contest.is_better(cost, before)):
+        before = self.comparison.cost(best.record) if best and best.record else None
+        self.comparison.measure(attempt.record, before)
+        cost = self.comparison.cost(attempt.record)
+        if (
+            cost
+            and self._admits(attempt)
+            and (not before or self.comparison.is_better(cost, before))
+        ):
             self._best = attempt
         return attempt
 
@@ -183,10 +188,10 @@ class Search:
         return any(other.record is attempt.record for other in others)
 
     def _admits(self, attempt: Attempt) -> bool:
-        return attempt.record is not None and attempt.record.admitted(self.contest.limits)
+        return attempt.record is not None and attempt.record.admitted(self.comparison.limits)
 
     def _cost(self, attempt: Attempt) -> float:
-        cost = self.contest.cost(attempt.record) if attempt.record else None
+        cost = self.comparison.cost(attempt.record) if attempt.record else None
         return cost.value if cost else math.inf
 
     def _useful(self, names: tuple[str, ...]) -> tuple[str, ...]:

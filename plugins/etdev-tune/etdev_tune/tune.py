@@ -17,7 +17,7 @@ from etdev.schema.stages import Listener
 from etdev_tune.builder import Builder, Setup
 from etdev_tune.candidate import Candidate
 from etdev_tune.cases import cases_of, weighted
-from etdev_tune.contest import Clock, Contest
+from etdev_tune.comparison import Clock, Comparison
 from etdev_tune.exchange import Policy, Runner
 from etdev_tune.finish import finish
 from etdev_tune.measurer import Measurer
@@ -145,8 +145,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             if known and known.metric is not None and metric_drop is not None:
                 limits = evolve(limits, metric=known.metric - metric_drop)
             measurer = Measurer(target, fingerprint, cases, how, kept, say)
-            contest = Contest(measurer, objective, limits, clock)
-            parts = builder, contest, clock, say
+            comparison = Comparison(measurer, objective, limits, clock)
+            parts = builder, comparison, clock, say
             search = Exploration(*parts, data=known, schemes=schemes) if known else Search(*parts)
             search.run()
             return finish(search, outputs)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from etdev_tune.contest import is_clear
+from etdev_tune.comparison import is_clear
 from etdev_tune.statistics import median_of, ratio_of
 from hypothesis import given, settings
 from hypothesis import strategies as st

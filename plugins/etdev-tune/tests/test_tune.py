@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from etdev_tune import builder, measurer
-from etdev_tune.contest import Clock, Contest
+from etdev_tune.comparison import Clock, Comparison
 from etdev_tune.exchange import Failure, Policy
 from etdev_tune.report import FAILED, TUNING, WRONG, Report
 from etdev_tune.runners import Local
@@ -372,7 +372,7 @@ def test_of_a_tiny_budget_the_untuned_plan_is_measured_and_nothing_else(tuned):
 
 
 def test_a_winner_that_the_budget_leaves_no_time_to_confirm_is_not_written(tuned, monkeypatch):
-    monkeypatch.setattr(Contest, "can_confirm", lambda _: False)
+    monkeypatch.setattr(Comparison, "can_confirm", lambda _: False)
     tuning = tuned(Scripted(lambda backends: 10 if len(backends) > 1 else 1))
     assert tuning.report.chosen == "untuned"
     assert not tuning.report.finished

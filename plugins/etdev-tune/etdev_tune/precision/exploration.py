@@ -219,8 +219,8 @@ class Exploration(Search):
         if not ran or len(self.layers) < 2:
             return
         savings = {attempt.candidate.name: self._saving(attempt) for attempt in ran}
-        limits = self.contest.limits
-        small = self.contest.objective != LATENCY or limits.size_bytes is not None
+        limits = self.comparison.limits
+        small = self.comparison.objective != LATENCY or limits.size_bytes is not None
         first, *others = (1 - weight if small else weight for weight in _WEIGHTS)
         configurations = Configurations(self.layers, self._errors, savings, first, limits.error)
         for attempt in ran:

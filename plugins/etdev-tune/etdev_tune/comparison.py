@@ -49,8 +49,8 @@ class Clock:
 
 
 @define(eq=False)
-class Contest:
-    """Comparisons of candidates, each measured in rounds beside the first one that ran.
+class Comparison:
+    """A comparison of candidates, each measured in rounds beside the first one that ran.
 
     Args:
         plain: The record of that one, which is the untuned plan's if that runs.

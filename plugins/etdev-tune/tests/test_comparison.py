@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-from etdev_tune.contest import Clock, Contest, is_clear
+from etdev_tune.comparison import Clock, Comparison, is_clear
 from etdev_tune.report import Estimate
 from etdev_tune.statistics import ratio_of
 
@@ -36,9 +36,9 @@ def comparisons(factor, count=30):
     wins, longest, clock = 0, 0, Clock(1e9)
     for _ in range(count):
         plain, other = Times(generator, 1.0), Times(generator, factor)
-        contest = Contest(measurer, "latency", 1e-3, clock, plain)
-        contest.measure(other, Estimate(1.0, 1.0, 1.0))
-        wins += is_clear(contest.cost(other))
+        comparison = Comparison(measurer, "latency", 1e-3, clock, plain)
+        comparison.measure(other, Estimate(1.0, 1.0, 1.0))
+        wins += is_clear(comparison.cost(other))
         longest = max(longest, len(other.rounds))
     return wins, longest
 
