@@ -12,7 +12,9 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from etdev.schema.ledger import together
+from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import Plan
+from etdev_tune.precision.recipe import PLUGIN
 
 _ATEN = torch.ops.aten
 LINEAR, CONVOLUTION, EMBEDDING = "linear", "convolution", "embedding"
@@ -102,9 +104,12 @@ def owners(module: GraphModule, layers: Mapping[str, Layer]) -> dict[str, str]:
 
 
 def placed(plan: Plan) -> dict[str, tuple[str, str]]:
-    """Return the owner of each module's product, and what all plugins said about it."""
+    """Return the owner of each module's product, and what plugins of backends said about it."""
     return {
-        entry.module: (entry.holder, together(entry.verdicts))
+        entry.module: (
+            entry.holder,
+            together(v for v in entry.verdicts if v.plugin not in (PLUGIN, PORTABLE)),
+        )
         for method in plan.methods
         for entry in method.ledger
         if not _PRODUCTS.isdisjoint(entry.op.split("."))
