@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_qparam, is_quant
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
 from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
@@ -101,7 +101,7 @@ class Support:
             if node.op == "call_function" and loses_nan(node)
         ]
         named = [
-            Group(group, _why(notes[node] for node in group), whole=_is_dynamic(group))
+            Group(group, _why(notes[node] for node in group), whole=_is_quantised(group))
             for group in groups
         ]
         return named, refusals, caveats
@@ -148,10 +148,10 @@ class Support:
         return Refusal(node, "op", f"XNNPACK has no {name}")
 
 
-def _is_dynamic(group: Sequence[Node]) -> bool:
-    """Return True if a group quantises its input by what it is, which only XNNPACK has as one."""
+def _is_quantised(group: Sequence[Node]) -> bool:
+    """Return True for a layer with quantisers, which computes in floats without one of them."""
     calls = _calls(group)
-    return any(map(is_qparam, calls)) and not all(map(is_quantiser, calls))
+    return any(map(is_quantiser, calls)) and not all(map(is_quantiser, calls))
 
 
 def _calls(group: Sequence[Node]) -> list[Node]:

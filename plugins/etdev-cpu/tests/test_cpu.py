@@ -118,12 +118,15 @@ def test_quantised_patterns_are_atomic():
     assert plan.ledger["aten_mean_dim"].verdicts[0].text == "mean.dim only supports keepdim=True"
 
 
-def test_a_quantised_pattern_that_lost_a_node_is_lost_whole():
-    early = Takes("early", ("relu.default",))
-    ledger = Lowerer([early, "cpu"]).plan(exported("quantised conv net")[0])["forward"].ledger
-    convolution = ledger["aten_convolution_default"]
-    assert convolution.owner == "portable"
-    assert convolution.verdicts[1].code == "lost"
+@pytest.mark.parametrize("op", ["relu.default", "quantize_per_tensor.default"])
+def test_an_earlier_plugin_gets_no_part_of_a_quantised_pattern(op):
+    program, early = exported("quantised conv net")[0], Takes("early", (op,))
+    plan = Lowerer([early, "cpu"]).plan(program)["forward"]
+    assert plan.fallback == lowered("quantised conv net").plan["forward"].fallback
+    convolution = plan.ledger["aten_convolution_default"]
+    assert (convolution.owner, convolution.precision) == ("cpu", "int8")
+    said = {v.code for entry in plan.ledger for v in entry.verdicts if v.plugin == "early"}
+    assert "torn" in said
 
 
 def test_a_float_layer_does_without_an_activation_that_is_taken():

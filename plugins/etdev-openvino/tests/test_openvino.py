@@ -13,7 +13,7 @@ import pytest
 import torch
 from executorch.exir.capture._config import EdgeCompileConfig
 from executorch.runtime import Runtime
-from models import nets
+from models import nets, precisions
 from models.small import Function
 from torch import nn
 
@@ -368,3 +368,19 @@ def test_layers_of_torchao_that_no_other_backend_takes_are_computed_in_pieces():
     calls = [(torch.randn(3, 64),) for _ in range(2)]
     lowered = Lowerer([OPENVINO, "cpu"]).lower(module, calls[0])
     assert_agrees(lowered, module, *calls)
+
+
+@pytest.mark.parametrize("order", [["openvino", "cpu"], ["cpu", "openvino"]], ids=str)
+def test_an_int8_island_of_another_backend_is_not_torn_for_its_quantisers(order):
+    module, inputs = precisions.island("sin")
+    floats = [Pin("openvino", op="aten.tanh.*"), Pin("openvino", op="aten.sin.*")]
+    pins = [*floats, Pin("cpu", op="aten.convolution.*")]
+    lowered = Lowerer(order, pins=pins).lower(module, inputs)
+    plan = lowered.plan["forward"]
+    assert plan.ledger.precisions() == {"cpu": {"int8": 16}, "openvino": {"float32": 2}}
+    assert [(c.source, c.target, c.forms) for c in plan.conversions] == [
+        ("openvino_0", "cpu_0", ("float32", "int8")),
+        ("cpu_0", "openvino_1", ("int8", "float32")),
+    ]
+    calls = [(torch.randn(1, 4, 8, 8),) for _ in range(3)]
+    assert_agrees(lowered, module, *calls, tolerance=0.05)
