@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
 
 import torch
 from attrs import define, field
@@ -12,7 +14,6 @@ from torch.fx import Node
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import dtype_name
 from etdev.upstream.operators import base_name, overload_of, schema_of
-from etdev.upstream.trees import pytree
 
 _QUANTISE, _DEQUANTISE = "quantize_", "dequantize_"
 _KINDS = (_QUANTISE, _DEQUANTISE, "choose_qparams")
@@ -29,13 +30,13 @@ def converted(node: Node) -> tuple[str, ...]:
     Return nothing for other nodes.
     """
     kind, sources = _kind(node), node.all_input_nodes
+    if not kind and base_name(node.target) not in _CASTS:
+        return ()
     before, after = _dtype(*sources), _dtype(node)
     if kind and (bits := _bits(node)):
         return (f"int{bits}", after) if kind == _DEQUANTISE else (before, f"int{bits}")
-    casts = base_name(node.target) in _CASTS and before != after
-    return (
-        (before, after) if casts and all(_is_real(n) or _bits(n) for n in (node, *sources)) else ()
-    )
+    numbers = all(_is_real(n) or _bits(n) for n in (node, *sources))
+    return (before, after) if numbers and before != after else ()
 
 
 def precisions(graph: MethodGraph, homes: Mapping[str, str]) -> dict[str, str]:
@@ -137,8 +138,14 @@ def _alone(node: Node) -> str:
 
 
 def _kind(node: Node) -> str:
+    return _kind_of(node.target) if node.op == "call_function" else ""
+
+
+# Asked about every node, more than once.
+@cache
+def _kind_of(target: Any) -> str:
     """Return `quantize_`, `dequantize_` or `choose_qparams` if that is how an op begins."""
-    name = base_name(node.target)
+    name = base_name(target)
     return next((kind for kind in _KINDS if name.startswith(kind)), "")
 
 
@@ -147,8 +154,9 @@ def _bits(node: Node) -> int:
 
     Return 0 for other values.
     """
-    op, kind = overload_of(node.target), _kind(node)
-    names = [argument.name for argument in schema_of(op).arguments] if op and kind else []
+    kind = _kind(node)
+    op = overload_of(node.target) if kind else None
+    names = [argument.name for argument in schema_of(op).arguments] if op else []
     given = dict(zip(names, node.args, strict=False))
     least, most = given.get("quant_min"), given.get("quant_max")
     if isinstance(least, int) and isinstance(most, int):
@@ -159,16 +167,21 @@ def _bits(node: Node) -> int:
 
 
 def _dtypes(*nodes: Node) -> list[torch.dtype]:
-    values = pytree.tree_leaves([node.meta.get("val") for node in nodes])
-    return [value.dtype for value in values if isinstance(value, torch.Tensor)]
+    values = [node.meta.get("val") for node in nodes]
+    several = (value if isinstance(value, (tuple, list)) else (value,) for value in values)
+    return [value.dtype for each in several for value in each if isinstance(value, torch.Tensor)]
 
 
 def _is_real(node: Node) -> bool:
     """Return True if a node has floating-point or complex values."""
-    return any(dtype.is_floating_point or dtype.is_complex for dtype in _dtypes(node))
+    return any(map(_is_fraction, _dtypes(node)))
 
 
 def _dtype(*nodes: Node) -> str:
-    """Return the dtype of the first node with real values, else of the first; empty without any."""
-    ordered = sorted(nodes, key=lambda node: not _is_real(node))
-    return next(map(dtype_name, _dtypes(*ordered)), "")
+    """Return the first floating-point dtype of some nodes, else the first; empty without any."""
+    dtypes = _dtypes(*nodes)
+    return next(map(dtype_name, (*filter(_is_fraction, dtypes), *dtypes)), "")
+
+
+def _is_fraction(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex

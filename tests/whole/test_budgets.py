@@ -27,7 +27,7 @@ BUDGETS = {
     "edge": (1_457, 1_400),
     # Issue 32: sizes keep the ranges that a compiler narrows. Issue 36: the precision of each node,
     # here, in planner and in schema.
-    "graph": (1_989, 1_800),
+    "graph": (2_002, 1_800),
     # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
     # here and in schema.
     "lowering": (1_019, 900),
@@ -45,7 +45,7 @@ BUDGETS = {
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
     # near ties, and float64 where eager is off.
     "runtime": (2_650, 1_900),
-    "scaffold": (170, 200),
+    "scaffold": (169, 200),
     "schema": (2_621, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
@@ -53,22 +53,22 @@ BUDGETS = {
     "upstream": (402, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_662, 24_000)
+HOST = (25_675, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
-    "etdev-cpp": (1_394, 1_000),
+    "etdev-cpp": (1_391, 1_000),
     # Issue 33: `etdev tune --runner`.
     # Issue 36: recipes of precision, and the search for them.
     # Issue 36: the front on the page. Issue 35: weights of methods.
     "etdev-tune": (5_199, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
-    "etdev-page": (1_035, 700),
+    "etdev-page": (1_034, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all.
     "etdev-cpu": (1_644, 1_600),
     # Issue 35.
-    "etdev-llm": (1_400, 1_400),
+    "etdev-llm": (1_399, 1_400),
 }
 # Scripts, styles and HTML.
 PAGE = (1_077, 700)
