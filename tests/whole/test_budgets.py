@@ -45,7 +45,7 @@ BUDGETS = {
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
     # near ties, and float64 where eager is off.
     "runtime": (2_650, 1_900),
-    "scaffold": (169, 200),
+    "scaffold": (170, 200),
     "schema": (2_621, 2_300),
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
@@ -58,17 +58,17 @@ HOST = (25_675, 24_000)
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
 PLUGINS = {
-    "etdev-cpp": (1_391, 1_000),
+    "etdev-cpp": (1_394, 1_000),
     # Issue 33: `etdev tune --runner`.
     # Issue 36: recipes of precision, and the search for them.
     # Issue 36: the front on the page. Issue 35: weights of methods.
     "etdev-tune": (5_199, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
-    "etdev-page": (1_034, 700),
+    "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all.
     "etdev-cpu": (1_644, 1_600),
     # Issue 35.
-    "etdev-llm": (1_399, 1_400),
+    "etdev-llm": (1_400, 1_400),
 }
 # Scripts, styles and HTML.
 PAGE = (1_077, 700)
