@@ -73,7 +73,15 @@ def suite() -> dict[str, Any]:
     made: dict[str, Any] = collections.defaultdict(dict)
     for line in lines:
         kind = "refused" if line["refused"] else _KINDS[line["result"]]
+        if kind == "skipped" and line["error"]:
+            # PyTorch itself can't compute it.
+            kind = "no reference"
         name = line["id"].replace(line["flow"], "").replace("[]", "").replace("[-", "[")
         # A test of several models ends at the first one that fails.
         made[name][_FLOWS[line["flow"]]] = {"kind": kind, "text": (line["error"] or "")[:300]}
+    for orders in made.values():
+        first = next(iter(orders.values()))
+        if all(verdict["kind"] == "no reference" for verdict in orders.values()):
+            orders.clear()
+            orders["no reference"] = first
     return made
