@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -110,8 +111,9 @@ def by_tuning(model: Any, folder: Path, budget_s: float) -> dict[str, Any]:
     """Tune the same methods over XNNPACK and OpenVINO; return the verdict and the candidates."""
     prompt, start = torch.arange(PROMPT)[None], torch.tensor([PROMPT])
     calls = {"prefill": [(prompt, start - PROMPT)], "decode": [(prompt[:, -1:], start)]}
+    methods = generation(model, LENGTH).methods
     report = etdev.tune(
-        generation(model, LENGTH).methods, path=folder / "tuned.pte", measured_on=calls,
+        {name: methods[name] for name in METHODS}, path=folder / "tuned.pte", measured_on=calls,
         weights=WEIGHTS, plugins=["cpu", "openvino"], budget_s=budget_s, store=False,
         cache=folder / "cache",
     ).report  # fmt: skip
@@ -297,6 +299,7 @@ class Player:
     side: str
     process: subprocess.Popen[str]
     errors: Path
+    limit_s: float
     prompts: list[float] = field(factory=list)
     tokens: list[float] = field(factory=list)
 
@@ -309,19 +312,24 @@ class Player:
                 _command(side, options, quantize, "run", folder),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
-        return cls(side, process, errors)
+        return cls(side, process, errors, options.limit)
 
     def answer(self) -> dict[str, Any]:
         """Return the next answer.
 
         Raises:
-            RuntimeError: The process has ended.
+            RuntimeError: The process has ended, or was ended as it took too long.
         """
         assert self.process.stdout
-        for line in self.process.stdout:
-            if line.startswith(MARK):
-                answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
-                return answer
+        timer = threading.Timer(self.limit_s, self.process.kill)
+        timer.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith(MARK):
+                    answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
+                    return answer
+        finally:
+            timer.cancel()
         raise RuntimeError(_reason(self.errors.read_text(), self.process.wait()))
 
     def round(self) -> None:
@@ -340,8 +348,7 @@ class Player:
 
     def end(self) -> None:
         """End the process."""
-        assert self.process.stdin
-        self.process.stdin.close()
+        self.process.kill()
         self.process.wait()
 
 
@@ -457,7 +464,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--quantize", nargs="*", default=["none", "8da4w"])
     parser.add_argument("--sides", nargs="*", default=list(MAKERS), choices=(*SIDES, EAGER))
-    parser.add_argument("--limit", type=float, default=1200, help="seconds for a lowering")
+    parser.add_argument("--limit", type=float, default=1200, help="seconds for lowering or loading")
     parser.add_argument("--budget", type=float, default=240, help="seconds for tuning")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--make", type=Path, help="only lower, to this folder")

@@ -1,12 +1,14 @@
 """`etdev llm` and `etdev generate` from a config, a folder and a function to text."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from decoders import SIZES, decoder
 from etdev_llm import generation
 from etdev_llm.comparison import generated
+from etdev_llm.player import Player
 
 from etdev import Lowerer
 from etdev.cli.main import main
@@ -59,6 +61,7 @@ def test_a_folder_with_its_tokenizer_gives_text(config, tmp_path):
     found = json.loads(done.stdout)
     assert found["prompt"] == [1, 2, 3]
     assert found["verified_steps"] == 4
+    assert Player(Path("net.pte")).recipe.scales == "bfloat16"
 
 
 @pytest.mark.suite

@@ -7,6 +7,7 @@ import torch
 from decoders import decoder
 from etdev_llm import generation
 from etdev_llm.comparison import TOLERANCE, Comparison, generated, replayed, tolerance_of
+from etdev_llm.player import Player
 from etdev_llm.quantisation import Rows, quantise
 from etdev_llm.sources import Recipe
 from torchao.quantization import IntxUnpackedToInt8Tensor, IntxWeightOnlyConfig, quantize_
@@ -68,6 +69,8 @@ def test_quantised_decoders_generate_what_eager_does(linears, embeddings, tmp_pa
     done = assert_generates(model, path, linears)
     # A value between two steps is rare in a model of this size.
     assert median(done.errors) < 1e-6
+    # The file says nothing of its scales, as older ones.
+    assert Player(path).recipe.scales == "float32"
 
 
 def test_scales_of_4_bits_are_those_that_xnnpack_keeps():
