@@ -25,6 +25,12 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gemma": {"head_dim": 8},
     "gemma2": {"head_dim": 8, "sliding_window": 8},
     "gemma3_text": {"head_dim": 8, "sliding_window": 8},
+    "gemma3n_text": {
+        "head_dim": 8, "num_hidden_layers": 4, "num_kv_shared_layers": 2, "laurel_rank": 4,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96, "sliding_window": 8,
+        "activation_sparsity_pattern": [0.0] * 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
     "qwen2": {},
     "qwen3": {"head_dim": 8},
     "phi": {},

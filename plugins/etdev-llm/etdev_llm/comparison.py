@@ -152,7 +152,8 @@ class Comparison:
             known = [*known[: step.start], *step.tokens]
         with torch.no_grad():
             layers = model(input_ids=torch.tensor([known]), use_cache=True).past_key_values.layers
-        used = [layer for layer in layers if getattr(layer, "is_initialized", False)]
+        # Layers that read another layer's cache have none of their own.
+        used = [layer for layer in layers if getattr(layer, "keys", None) is not None]
         wanted = [value for layer in used for value in (layer.keys, layer.values)]
         for number, (found, true) in enumerate(zip(cache, wanted, strict=True)):
             # A sliding window has the last rows only.

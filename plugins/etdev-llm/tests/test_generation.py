@@ -68,6 +68,14 @@ def test_decoders_of_several_architectures(kind, plugins, tmp_path):
 
 
 @pytest.mark.suite
+def test_layers_may_read_the_cache_of_another_layer(tmp_path):
+    model = decoder("gemma3n_text")
+    _, path = lowered(model, tmp_path)
+    assert_generates(model, path)
+    assert len(Player(path).cache()) == 4 < 2 * model.config.num_hidden_layers
+
+
+@pytest.mark.suite
 def test_methods_may_have_plugins_of_their_own(tmp_path):
     model = decoder("llama")
     names, limits = asked(["prefill=openvino,cpu", "decode=cpu"])
