@@ -3,7 +3,9 @@
 They lie in its wheel, in examples/models/llama/tests. These don't apply: extension/llm/modules/test
 needs torchtune; extension/llm/cache and the TurboQuant cache call ops without a kernel in the
 runtime (`kvcache::update_and_attend`); extension/llm/custom_ops and extension/llm/export/test test
-custom ops, parsers and passes in eager PyTorch and lower no model.
+custom ops, parsers and passes in eager PyTorch and lower no model. Of the caches of
+test_ring_attention.py only the plain ring is here: the whole one is refused for `and_` of its check
+of positions, and those that `llama::update_cache` writes, for an op with effects.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Lowered:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf.contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         key = (str(spec), tuple((t.shape, t.dtype) for t in tensors))
         if key not in self._known:
             self._known[key] = self._lowered(args, kwargs)
@@ -122,7 +124,7 @@ class Attention(nn.Module):
         return self.inner.forward(x, cos, sin, input_pos=position)[0]
 
 
-def cached_attention(ring, kind):
+def cached_attention():
     """Return attention of ExecuTorch's test of ring buffers, and inputs of ten steps."""
     from executorch.examples.models.llama.tests import test_ring_attention as theirs
 
@@ -130,9 +132,7 @@ def cached_attention(ring, kind):
     case = theirs.TestRingAttention()
     case.setUp()
     case.sliding_window = 4
-    inner = case._create_baseline_attention(10, theirs.KVCacheType[kind])
-    if ring:
-        inner = case._create_ring_attention(inner, theirs.KVCacheType[kind])
+    inner = case._create_ring_attention(case._create_baseline_attention(10))
     calls = []
     for place in range(10):
         position = torch.tensor([place])
@@ -141,23 +141,10 @@ def cached_attention(ring, kind):
     return Attention(inner).eval(), calls
 
 
-STEPS = [
-    *((ring, kind) for kind in ("REGULAR", "CUSTOM", "QUANTIZED") for ring in (False, True)),
-]
-
-
-@pytest.mark.suite
-@pytest.mark.parametrize("order", ORDERS, ids=str)
-@pytest.mark.parametrize(("ring", "kind"), STEPS, ids=str)
-def test_caches_over_steps(ring, kind, order):
-    assert_steps(ring, kind, order)
-
-
-def test_a_ring_cache_over_steps():
-    assert_steps(True, "REGULAR", ["cpu"])
-
-
-def assert_steps(ring, kind, order):
-    module, calls = cached_attention(ring, kind)
+@pytest.mark.parametrize(
+    "order", [ORDERS[0], pytest.param(ORDERS[1], marks=pytest.mark.suite)], ids=str
+)
+def test_a_ring_cache_over_steps(order):
+    module, calls = cached_attention()
     lowered = Lowerer(order).lower(module, calls[0])
     assert lowered.verify(calls, steps=len(calls)).calls == len(calls)

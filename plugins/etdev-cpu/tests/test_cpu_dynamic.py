@@ -11,6 +11,8 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 from torch.export import Dim
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+from torchao.quantization.granularity import PerAxis
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys.runtime import assert_agrees
 
@@ -89,3 +91,10 @@ def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one()
     program = torch.export.export(net, calls[0], dynamic_shapes=({0: batch},))
     manager = to_edge_transform_and_lower(program, partitioner=[partitioner(["cpu"])])
     assert_agrees(manager, net, *calls, tolerance=1e-4)
+
+
+def test_8_bit_weights_of_a_float16_layer_are_left():
+    layer = nn.Linear(64, 8).half().eval()
+    quantize_(layer, Int8DynamicActivationIntxWeightConfig(torch.int8, PerAxis(0)))
+    lowered = Lowerer(["cpu"]).lower(layer, (torch.ones(2, 64).half(),))
+    assert lowered.verify(steps=2).calls == 2
