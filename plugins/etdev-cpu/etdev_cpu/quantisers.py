@@ -23,7 +23,6 @@ from etdev_cpu.layers import (
     NORM,
     argument,
     chain,
-    dtypes,
     is_layer,
     is_one_dimensional,
     shape_of,
@@ -78,7 +77,7 @@ def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
             group = row // max(shape_of(dequantiser.all_input_nodes[1])[-1], 1)
         if group != row and not four_bits:
             return "blocks", "XNNPACK has groups of 4-bit weights only"
-        if group == row and not four_bits and torch.float16 in dtypes([dequantiser]):
+        if group == row and not four_bits and dequantiser.meta["val"].dtype is torch.float16:
             return "dtype", "XNNPACK can't load 8-bit weights of a float16 layer"
         if is_per_channel_group(dequantiser) and four_bits and group % _BLOCK:
             return "blocks", f"XNNPACK needs groups of a multiple of {_BLOCK} 4-bit weights"
