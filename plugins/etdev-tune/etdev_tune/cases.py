@@ -164,12 +164,11 @@ def _refuse_idle(who: str, session: Sequence[Call]) -> None:
     kinds = (torch.Tensor, int, float, bool)
     outputs = [value for call in session for value in call.outputs if isinstance(value, kinds)]
     values = [tensor for v in outputs if (tensor := torch.as_tensor(v).detach()).numel()]
-    if not values:
-        raise TuneError(who, "returns nothing to compare", "return its result")
     # An index or a flag may well be 0.
     floats = [v for v in values if v.is_floating_point() or v.is_complex()]
-    if floats and not any(bool((v.isfinite() & (v.abs() > _TINY)).any()) for v in floats):
-        what = "no inputs exercise it: all it returns is 0, NaN or infinite"
+    moved = any(bool((v.isfinite() & (v.abs() > _TINY)).any()) for v in floats)
+    if not moved and (floats or not values):
+        what = "no inputs exercise it: all it returns is 0, NaN, infinite or empty"
         raise TuneError(who, what, _CURE)
 
 

@@ -19,7 +19,7 @@ class Metric:
     """A user's function of outputs, of eager PyTorch's and of inputs, by position.
 
     Each is a list of calls: the tensor of a call, or a tuple if it has several. The function may
-    take the first or the first two alone. More is better.
+    take the first or the first two alone, and have settings with values by default. More is better.
     """
 
     function: Callable[..., Any] = field(repr=False)
@@ -42,8 +42,7 @@ class Metric:
         wanted = [_one(call.outputs) for call in calls]
         values = list(map(_one, outputs)), wanted, [_one(call.inputs) for call in calls]
         try:
-            taken = len(inspect.signature(self.function).parameters)
-            figure = float(self.function(*values[: max(1, taken)]))
+            figure = float(self.function(*values[: _taken(self.function)]))
         except Exception as error:
             cure = "it is called with the outputs, those of eager PyTorch, and the inputs"
             raise TuneError(self.name, f"raised {first_line(error)}", cure) from error
@@ -55,3 +54,10 @@ class Metric:
 def _one(values: Sequence[Any]) -> Any:
     known = [value for value in values if value is not None]
     return known[0] if len(known) == 1 else tuple(known)
+
+
+def _taken(function: Callable[..., Any]) -> int:
+    """Return how many arguments a function takes; those such as `k=5` are the user's settings."""
+    known = inspect.signature(function).parameters.values()
+    named = [one for one in known if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return max(1, sum(one.default is one.empty or one.default is None for one in named))

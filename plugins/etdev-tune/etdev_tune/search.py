@@ -165,20 +165,15 @@ class Search:
 
     def _try(self, candidate: Candidate, **predictions: float | None) -> Attempt:
         """Build and measure a candidate, and go on from it if it is clearly better."""
-        attempt = self._attempt(candidate, **predictions)
-        measurer, best = self.comparison.measurer, self._best
+        attempt, best = self._attempt(candidate, **predictions), self._best
         if attempt.record is None or self._is_known(attempt):
             return attempt
-        if best and not self.clock.allows(measurer.usual_s or 0.0):
+        if best and not self.clock.allows(self.comparison.measurer.usual_s or 0.0):
             return attempt
         before = self.comparison.cost(best.record) if best and best.record else None
         self.comparison.measure(attempt.record, before)
-        cost = self.comparison.cost(attempt.record)
-        if (
-            cost
-            and self._admits(attempt)
-            and (not before or self.comparison.is_better(cost, before))
-        ):
+        cost = self.comparison.cost(attempt.record) if self._admits(attempt) else None
+        if cost and (not before or self.comparison.is_better(cost, before)):
             self._best = attempt
         return attempt
 

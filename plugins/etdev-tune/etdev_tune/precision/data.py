@@ -91,9 +91,7 @@ def _problem(call: Leaves, program: ExportedProgram) -> str:
     """Return why a call can't be taken; empty if it can, as far as its tensors tell."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     names = [name for name in program.graph_signature.user_inputs if name is not None]
-    if len(call) != len(names):
-        return f"{len(call)} inputs, and it takes {len(names)}"
-    for index, (value, name) in enumerate(zip(call, names, strict=True)):
+    for index, (value, name) in enumerate(zip(call, names, strict=False)):
         wanted = values.get(name)
         if isinstance(wanted, torch.Tensor) and not _fits(value, wanted, program):
             takes = f"{wanted.dtype} {list(wanted.shape)}"
@@ -107,8 +105,6 @@ def _problem(call: Leaves, program: ExportedProgram) -> str:
 def _fits(value: Any, wanted: torch.Tensor, program: ExportedProgram) -> bool:
     if not torch.is_tensor(value) or value.dtype != wanted.dtype or value.dim() != wanted.dim():
         return False
-    for given, size in zip(value.shape, wanted.shape, strict=True):
-        low, high = bounds(size, program) if isinstance(size, torch.SymInt) else (size, size)
-        if given < (low or 0) or (high is not None and given > high):
-            return False
-    return True
+    ranges = [bounds(s, program) if isinstance(s, torch.SymInt) else (s, s) for s in wanted.shape]
+    sizes = zip(value.shape, ranges, strict=True)
+    return all((low or 0) <= n and (high is None or n <= high) for n, (low, high) in sizes)

@@ -17,6 +17,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from etdev.errors import TuneError
+from etdev.graph.ops import written_by
 from etdev_tune.precision.layers import layers_of, owners
 from etdev_tune.precision.schemes import Scheme, made_quantizer
 
@@ -174,6 +175,8 @@ def observe_weights(module: GraphModule, observers: list[Observer]) -> None:
 
 
 def _observers(module: GraphModule, layers: Mapping[str, str]) -> Iterator[Observer]:
+    # A state has the scale of its values in calibration, not of the one that it starts with.
+    states = {own.target for node in module.graph.nodes for own in written_by(node)}
     for node in module.graph.nodes:
         if node.op != "call_module":
             continue
@@ -183,7 +186,8 @@ def _observers(module: GraphModule, layers: Mapping[str, str]) -> Iterator[Obser
             # A chain of observers: the value may be observed twice, in other dtypes.
             near = [source, *node.users]
             known = frozenset(layers[n.name] for n in near if n.name in layers)
-            yield Observer(node, own, known, source.op == "get_attr")
+            is_weight = source.op == "get_attr" and source.target not in states
+            yield Observer(node, own, known, is_weight)
 
 
 def is_float(node: Node) -> bool:

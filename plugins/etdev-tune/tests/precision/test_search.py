@@ -142,7 +142,7 @@ def test_a_mixed_configuration_that_is_not_clearly_better_leaves_the_uniform_sch
         ([], "has 0 calls; give at least two"),
         (calls(1)[0][0], "is Tensor, not a list of calls"),
         ([*calls(3), (torch.full((2, 3, 8, 8), torch.nan),)], "call 3 has NaN or infinite values"),
-        ([(x, x) for (x,) in calls(2)], "call 0 has 2 inputs, and it takes 1"),
+        ([(x, x) for (x,) in calls(2)], "2 inputs are given, it takes 1"),
         ([*calls(2), *calls(1, rows=3)], r"call 2 has torch.float32 \[3, 3, 8, 8\] for input 0"),
         ([(x.double(),) for (x,) in calls(2)], "call 0 has torch.float64"),
         ({"other": calls(2)}, "has no calls of method 'forward'"),
@@ -246,6 +246,28 @@ def test_simulations_of_a_model_with_state_leave_it_as_it_was(scheme):
     errors = [simulation.error(case, layers) for layers in ([], ["layer"], [], ["layer"])]
     assert errors[0] == errors[2] < 1e-6 < 1e-4 < errors[1] == errors[3] < 0.1
     assert torch.equal(program.state_dict["seen"], before)
+
+
+class Adding(torch.nn.Module):
+    """A layer whose result is added to a state, which starts with zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(64))
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        result = self.layer(x.flatten(1)[:1, :64]) + self.sum
+        self.sum.copy_(result[0])
+        return result
+
+
+def test_the_scale_of_a_state_is_that_of_its_values_in_calibration():
+    method = methods_of(Adding().eval(), calls(1)[0])["forward"]
+    program = method.export(Table(QUIRKS))
+    (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
+    scales = Simulation(program, schemes_for(["cpu:int8"])["cpu:int8"], case).scales
+    assert scales["sum_1/int8"][0] > 1e-3
 
 
 def test_without_time_for_each_layer_groups_of_layers_are_simulated():
