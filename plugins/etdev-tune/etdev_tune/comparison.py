@@ -74,9 +74,7 @@ class Comparison:
             if self.plain is None and not record.failure:
                 self.plain = record
             cost = self.cost(record)
-            if cost is None or record is self.plain:
-                return
-            if best and cost.low > _HOPELESS * best.value:
+            if cost is None or record is self.plain or (best and cost.low > _HOPELESS * best.value):
                 return
             if done >= least and (self._is_settled(record, cost, best) or not self._lasts(2)):
                 return
