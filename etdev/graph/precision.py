@@ -25,7 +25,7 @@ _WIDEST = 16
 
 
 def converted(node: Node) -> tuple[str, ...]:
-    """Return the dtypes from which and to which a node quantises, dequantises or casts its input.
+    """Return the dtypes before and after a node that quantises, dequantises or casts its input.
 
     Return nothing for other nodes.
     """
@@ -124,7 +124,7 @@ class _Patterns:
 
 
 def _scheme(bits: int, dynamic: bool, weight: int) -> str:
-    """Return the precision of a layer of inputs and a weight of so many bits; 0 for floats."""
+    """Return the precision of a layer, given the bits of its inputs and weight; 0 for floats."""
     if dynamic or (bits and weight and bits != weight):
         return f"{bits}{'da' if dynamic else 'a'}{weight}w" if weight else ""
     return f"int{bits}" if bits else f"int{weight}w" if weight else ""
