@@ -13,6 +13,7 @@ from torch.fx.node import map_arg
 from etdev.graph.inlining import call
 from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.operators import OpOverload, edge_dtypes
 from etdev.upstream.trees import pytree
 
 aten = torch.ops.aten
@@ -20,6 +21,7 @@ _JOINING = (aten.cat.default, aten.stack.default)
 _VERIFIED = (*_JOINING, aten.floor_divide.default)
 _CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor, aten.remainder.Tensor, aten.fmod.Tensor)
 _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+_COPIES = (aten._to_copy.default, aten.clone.default, aten.empty.memory_format)
 _HALVES = {torch.float16, torch.bfloat16}
 
 
@@ -67,24 +69,29 @@ def _is_mixed(node: Node) -> bool:
     return mixes and bool(_unpromoted(node))
 
 
-def _has_complex_halves(node: Node) -> bool:
-    """Return True if a call reads or returns complex32."""
-    nodes = [node, *node.all_input_nodes] if node.op == "call_function" else []
-    leaves = pytree.tree_leaves([each.meta.get("val") for each in nodes])
-    return any(getattr(value, "dtype", None) == torch.complex32 for value in leaves)
+def _has_refused_complex(node: Node) -> bool:
+    """Return True if an op reads or returns complex numbers that the verifier doesn't take."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    leaves = pytree.tree_leaves([each.meta.get("val") for each in (node, *node.all_input_nodes)])
+    dtypes = {value.dtype for value in leaves if isinstance(value, torch.Tensor)}
+    # Copies are verified as those of dim orders, which take all dtypes of ExecuTorch.
+    taken = edge_dtypes(aten.view_as_real.default if node.target in _COPIES else node.target)
+    return any(dtype.is_complex and dtype not in taken for dtype in dtypes)
 
 
-COMPLEX_HALVES = Quirk(
-    name="complex-halves",
+REFUSED_COMPLEX = Quirk(
+    name="refused-complex",
     stage=Stage.DECOMPOSED,
-    summary="The verifier of the edge dialect knows no op that takes or returns complex32.",
+    summary="The verifier of the edge dialect takes complex numbers for a few ops only, and no "
+    "complex32.",
     upstream="not reported; executorch/exir/verification/verifier.py, "
     "_check_tensor_args_matching_op_allowed_dtype",
     affects="executorch<1.6",
-    find=Nodes(only=_has_complex_halves, branches=True),
+    find=Nodes(only=_has_refused_complex, branches=True),
     refusal=Refusal(
-        "{ops} of method {method!r}: ExecuTorch takes no complex32 (chalf)",
-        "compute in complex64 (cfloat)",
+        "{ops} of method {method!r}: ExecuTorch takes no complex numbers there",
+        "compute with torch.view_as_real, and in complex64 (cfloat) for complex32 (chalf)",
     ),
 )
 MIXED_DTYPES = Quirk(
@@ -100,4 +107,4 @@ MIXED_DTYPES = Quirk(
     find=Nodes((*_VERIFIED, *_CHOOSING, *_COMPARING), _is_mixed, branches=True),
     fix=partial(with_changed, change=_promote),
 )
-QUIRKS = (COMPLEX_HALVES, MIXED_DTYPES)
+QUIRKS = (REFUSED_COMPLEX, MIXED_DTYPES)

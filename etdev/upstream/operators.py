@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 # Registers torch.ops.et_copy.
 import executorch.exir.passes._device_copy_ops_registry  # noqa: F401
 import torch
 from executorch.exir.dialects._ops import ops as edge_ops
-from executorch.exir.dialects.edge._ops import EdgeOpOverload
+from executorch.exir.dialects.edge._ops import EdgeDialectFunctionSchema, EdgeOpOverload
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
@@ -45,6 +46,13 @@ def base_name(target: Any) -> str:
 def schema_of(op: OpOverload) -> torch.FunctionSchema:
     """Return the signature of an op: its arguments, its returns, and what aliases what."""
     return op._schema
+
+
+@functools.cache
+def edge_dtypes(op: OpOverload) -> frozenset[torch.dtype]:
+    """Return the dtypes that ExecuTorch's verifier takes for one or other tensor of an op."""
+    known = EdgeDialectFunctionSchema(op._schema).dtype_constraint.type_alias.values()
+    return frozenset(dtype for allowed in known for dtype in allowed.types)
 
 
 def is_composite(op: OpOverload) -> bool:

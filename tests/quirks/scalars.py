@@ -16,7 +16,12 @@ def mixed_dtypes() -> Repro:
 
 
 @repro
-def complex_halves() -> Repro:
+def refused_complex() -> Repro:
+    return Repro(model(lambda _, x: torch.fft.rfft(x).abs()), [X], expects="error")
+
+
+@repro
+def refused_complex_halves() -> Repro:
     return Repro(model(lambda _, x: torch.view_as_real(x.chalf())), [X.half()], expects="error")
 
 

@@ -38,8 +38,8 @@ BUDGETS = {
     # Issue 35: rows of a cache are written in place.
     "pte": (1_611, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
-    # delegate's result, and complex32, of which only ExecuTorch's verifier spoke.
-    "quirks": (2_393, 2_300),
+    # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke.
+    "quirks": (2_400, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
@@ -50,10 +50,11 @@ BUDGETS = {
     "testing": (1_499, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
     # Issue 35: a probe for writes in place.
-    "upstream": (402, 400),
+    # Issue 32: the dtypes that the verifier takes.
+    "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_682, 24_000)
+HOST = (25_697, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -27,6 +27,7 @@ PRIVATE = {
     ),
     "programs become edge programs as in to_edge, once for all plugins": (
         "executorch.exir.dialects._ops.ops",
+        "executorch.exir.dialects.edge._ops.EdgeDialectFunctionSchema",
         "executorch.exir.dialects.edge._ops.EdgeOpOverload",
         "executorch.exir.program._program",
         "executorch.exir.program._program.lift_constant_tensor_pass",
