@@ -206,7 +206,7 @@ def _results(
     }
     # Comparing a copy is quicker than making another one. Tied tensors stay tied.
     for known, value in {id(value): value for value in named.values()}.items():
-        if known not in copies or not torch.equal(copies[known], value):
+        if known not in copies or not _equal(copies[known], value):
             copies[known] = value.detach().clone()
     given = {name: copies[id(value)] for name, value in named.items()}
     identities, state = {name: _identity(value) for name, value in given.items()}, dict(given)
@@ -220,6 +220,15 @@ def _results(
     replaced = {f"self.{name}" for name in given if _identity(state[name]) != identities[name]}
     buffers = [name for name, value in named.items() if not isinstance(value, torch.nn.Parameter)]
     return {"": results, **{name: state[name] for name in buffers}}, replaced
+
+
+def _equal(copy: torch.Tensor, value: torch.Tensor) -> bool:
+    """Return True if a copy is known to have the values of a tensor."""
+    try:
+        return torch.equal(copy, value)
+    except (RuntimeError, NotImplementedError):
+        # Tensors without values, or in a layout that torch doesn't compare.
+        return False
 
 
 def _agree(module: torch.nn.Module, program: ExportedProgram) -> bool:

@@ -39,7 +39,7 @@ BUDGETS = {
     "pte": (1_611, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke.
-    "quirks": (2_400, 2_300),
+    "quirks": (2_409, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
@@ -54,7 +54,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_697, 24_000)
+HOST = (25_706, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
@@ -68,7 +68,7 @@ PLUGINS = {
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all, and no 8-bit weights of
     # float16 layers, which fail to load.
-    "etdev-cpu": (1_646, 1_600),
+    "etdev-cpu": (1_657, 1_600),
     # Issue 35.
     "etdev-llm": (1_400, 1_400),
 }

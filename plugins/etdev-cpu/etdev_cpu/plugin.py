@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import field, frozen, validators
 
-from etdev import CPU, Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
+from etdev_cpu import machine
 from etdev_cpu.notes import Notes
 from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 
@@ -50,7 +51,7 @@ class CpuPlugin:
     @hookimpl
     def probe(self) -> Probe:
         """Return the CPU wherever ExecuTorch is installed, since its wheel includes XNNPACK."""
-        return Probe([CPU])
+        return machine.probe()
 
     @hookimpl
     def quirks(self) -> Sequence[Quirk]:
