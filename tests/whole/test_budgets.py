@@ -63,7 +63,7 @@ PLUGINS = {
     # Issue 33: `etdev tune --runner`.
     # Issue 36: recipes of precision, and the search for them.
     # Issue 36: the front on the page. Issue 35: weights of methods.
-    "etdev-tune": (5_199, 3_200),
+    "etdev-tune": (5_212, 3_200),
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all, and no 8-bit weights of

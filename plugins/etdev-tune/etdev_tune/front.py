@@ -44,8 +44,21 @@ def _error(trial: Trial) -> float:
 
 
 def _beats(first: Trial, second: Trial) -> bool:
-    """Return True if a trial is, up to noise, as exact, as small and as fast as another."""
+    """Return True if a trial is, up to noise, as exact, as small and as fast as another.
+
+    A mixed configuration beats a uniform scheme only by its figures as they are: on other calls
+    noise may turn, and a uniform scheme is simpler.
+    """
+    if _is_mixed(first) and not _is_mixed(second):
+        own, other = _latencies(first, second)
+        exact = _error(first) <= _error(second)
+        return exact and first.size_bytes <= second.size_bytes and own.value <= other.value
     return _error(first) <= _SAME_ERROR * _error(second) and _is_as_cheap(first, second)
+
+
+def _is_mixed(trial: Trial) -> bool:
+    """Return True if a trial has layers of several schemes; only theirs have a prediction."""
+    return trial.predicted_ms is not None
 
 
 def _is_as_cheap(first: Trial, second: Trial) -> bool:

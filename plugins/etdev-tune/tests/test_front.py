@@ -7,9 +7,10 @@ from etdev_tune.front import with_front
 from etdev_tune.report import Estimate, Limits, Trial
 
 
-def trial(name, error, ratio, size, spread=0.01):
+def trial(name, error, ratio, size, spread=0.01, predicted_ms=None):
     estimate = Estimate(ratio, ratio - spread, ratio + spread)
     figures = {"error": error, "latency_ms": estimate, "against_untuned": estimate}
+    figures["predicted_ms"] = predicted_ms
     return Trial(name, "ran", size_bytes=size, **figures)
 
 
@@ -56,6 +57,19 @@ def test_errors_of_rounding_are_no_reason_to_be_on_the_front():
 def test_one_that_is_hardly_more_exact_is_not_on_the_front():
     found = marked(trial("a", 0.0100, 1.0, 100), trial("b", 0.0102, 0.5, 100))
     assert found == {"a": (False, ""), "b": (True, "")}
+
+
+@pytest.mark.parametrize(
+    ("error", "ratio", "size"),
+    [(0.0102, 0.5, 50), (0.009, 0.505, 50), (0.009, 0.4, 101)],
+    ids=["error", "latency", "size"],
+)
+def test_a_mixed_configuration_beats_no_uniform_scheme_by_noise(error, ratio, size):
+    mixed, uniform = trial("mixed", error, ratio, size, predicted_ms=1.0), ("u", 0.01, 0.5, 100)
+    assert marked(mixed, trial(*uniform))["u"] == (True, "")
+    assert not marked(mixed, trial(*uniform, predicted_ms=1.0))["u"][0]
+    better = trial("mixed", 0.009, 0.4, 50, predicted_ms=1.0)
+    assert not marked(better, trial(*uniform))["u"][0]
 
 
 def test_one_that_failed_is_on_no_front():
