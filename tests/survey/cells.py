@@ -52,6 +52,8 @@ for _order in ("openvino, cpu", "cpu, openvino"):
 # lower the first one, and fails on the second one at run time.
 for _model in ("places.layer_of_one_channel", "places.shuffled_to_one_channel"):
     EXPECTED[_model, "partitioner"] = "refused"
+# Its random weights amplify rounding, in PyTorch, too.
+EXPECTED |= dict.fromkeys((("architectures.mobilenet_v1", order) for order in OURS), "unstable")
 
 
 def subject(model: str) -> Subject:

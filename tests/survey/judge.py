@@ -40,9 +40,10 @@ class Verdict:
 
     Args:
         kind: `right`, `wrong`, `refused` by an EtdevError, `raw` for another error, `failed`,
-            `crashed` or `hung` when run, `no kernel` in the runtime here, or `nothing` if no call
-            gave a value to compare. A model may be no subject: `not exported`, `random`, with
-            `ties` whose order PyTorch leaves open, or `no reference` in eager PyTorch.
+            `crashed` or `hung` when run, `no kernel` in the runtime here, `nothing` if no call
+            gave a value to compare, or `unstable` as in `in_double`. A model may be no subject:
+            `not exported`, `random`, with `ties` whose order PyTorch leaves open, or
+            `no reference` in eager PyTorch.
         text: The error, or the difference.
         error: The largest error of any output, relative to its largest value.
     """
@@ -128,7 +129,7 @@ class Judge:
             path = Path(folder) / "program.pte"
             path.write_bytes(program)
             try:
-                ran = self.process.ask((str(path), [_flat(inputs) for inputs in subject.calls]))
+                ran = self.process.ask((str(path), [_laid_out(call) for call in subject.calls]))
             except DiedError as error:
                 return Verdict(str(error).split()[0], str(error))
         if isinstance(ran, str):
@@ -139,10 +140,12 @@ class Judge:
 
 
 def in_double(ran: Any, expected: Any, subject: Subject) -> Verdict:
-    """Compare once more with float64, where a model computes in halves and eager PyTorch is off."""
+    """Compare once more with float64, since eager PyTorch may be further off.
+
+    A model is `unstable` if PyTorch in its own dtype is outside of the tolerance, too, and half as
+    far from float64 or further.
+    """
     verdict = compared(ran, expected, subject)
-    if tolerance_of(subject) < min(TOLERANCES[torch.float16], TOLERANCES[torch.bfloat16]):
-        return verdict
     try:
         model = subject.model.module() if _is_exported(subject) else copy.deepcopy(subject.model)
         exact = []
@@ -154,9 +157,26 @@ def in_double(ran: Any, expected: Any, subject: Subject) -> Verdict:
     except Exception:
         # Such as a model that names the dtype that it computes in.
         return verdict
-    again = compared(ran, exact, subject)
+    again, theirs = compared(ran, exact, subject), compared(expected, exact, subject)
     nearer = f"as in float64, where PyTorch {verdict.text}"
-    return Verdict("right", nearer, again.error) if again.kind == "right" else verdict
+    if again.kind == "right":
+        return Verdict("right", nearer, again.error)
+    unstable = theirs.kind == "wrong" and again.error <= 2 * theirs.error
+    return (
+        Verdict("unstable", f"against float64: {again.text}", again.error) if unstable else verdict
+    )
+
+
+def _laid_out(inputs: Any) -> list[Any]:
+    """Return the leaves of inputs in the orders that ExecuTorch's runtime takes for Python."""
+    orders = (torch.contiguous_format, torch.channels_last)
+    return [
+        value.contiguous()
+        if isinstance(value, torch.Tensor)
+        and not any(value.is_contiguous(memory_format=order) for order in orders)
+        else value
+        for value in _flat(inputs)
+    ]
 
 
 def _double(value: Any) -> Any:
