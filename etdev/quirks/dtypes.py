@@ -22,6 +22,7 @@ _VERIFIED = (*_JOINING, aten.floor_divide.default)
 _CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor, aten.remainder.Tensor, aten.fmod.Tensor)
 _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _COPIES = (aten._to_copy.default, aten.clone.default, aten.empty.memory_format)
+_DIM_ORDER_COPY = torch.ops.dim_order_ops._to_dim_order_copy.default  # takes their place
 _HALVES = {torch.float16, torch.bfloat16}
 
 
@@ -75,8 +76,7 @@ def _has_refused_complex(node: Node) -> bool:
         return False
     leaves = pytree.tree_leaves([each.meta.get("val") for each in (node, *node.all_input_nodes)])
     dtypes = {value.dtype for value in leaves if isinstance(value, torch.Tensor)}
-    # Copies are verified as those of dim orders, which take all dtypes of ExecuTorch.
-    taken = edge_dtypes(aten.view_as_real.default if node.target in _COPIES else node.target)
+    taken = edge_dtypes(_DIM_ORDER_COPY if node.target in _COPIES else node.target)
     return any(dtype.is_complex and dtype not in taken for dtype in dtypes)
 
 

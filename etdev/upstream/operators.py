@@ -50,7 +50,7 @@ def schema_of(op: OpOverload) -> torch.FunctionSchema:
 
 @functools.cache
 def edge_dtypes(op: OpOverload) -> frozenset[torch.dtype]:
-    """Return the dtypes that ExecuTorch's verifier takes for one or other tensor of an op."""
+    """Return the dtypes that ExecuTorch's verifier takes for at least one tensor of an op."""
     known = EdgeDialectFunctionSchema(op._schema).dtype_constraint.type_alias.values()
     return frozenset(dtype for allowed in known for dtype in allowed.types)
 

@@ -66,8 +66,8 @@ class CpuPlugin:
         from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
 
         class Quantizer(xnnpack.XNNPACKQuantizer):  # type: ignore[misc]
-            # Without the patterns of training, which torch exports anew each time: they take longer
-            # than the rest of a lowering.
+            # Leave out the patterns of quantisation-aware training: torch exports each of them for
+            # every recipe, which takes longer than the rest of a lowering.
             SUPPORTED_PATTERNS = tuple(
                 known for known in xnnpack.XNNPACKQuantizer.SUPPORTED_PATTERNS if not known.is_qat
             )
