@@ -4,7 +4,8 @@ The parts are `zoo`, `suite` (ExecuTorch's operator tests), and torch's database
 `float32`, `int64`, `bool` and `float16`. Verdicts go to tests/benchmarks/results/survey.json after
 each model, and their numbers to SURVEY.md beside that folder; a model that is there is judged again
 only with --again or --open. Models are judged in another process, whose end is the verdict on the
-model that it was asked about.
+model that it was asked about. Exits with 1 where a verdict is a fault that tests/survey/cells.py
+doesn't expect.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from benchmarks import record
 
-from survey import parts, table
+from survey import cells, parts, table
 from survey.judge import ORDERS, THEIRS, Verdict
 from survey.processes import DiedError, Process
 
@@ -57,6 +58,7 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(table.RESULTS.read_text()) if table.RESULTS.exists() else {"parts": {}}
     worker, end = Process("worker.py"), time.monotonic() + 60 * options.minutes
+    faults: list[str] = []
     for part in options.parts or ["zoo", "suite", *parts.DTYPES]:
         own = known["parts"].setdefault(part, {"models": {}})
         models = own["models"]
@@ -76,10 +78,11 @@ def main() -> None:
             _save(known, part)
         rows = list(table.rows(part, models))
         record.table(part, table.COLUMNS[1:], [row[1:] for row in rows])
-        for cell in table.below(models):
-            record.console.print(f"below ExecuTorch: {cell}")
+        faults += table.faults(part, models, cells.EXPECTED if part == "zoo" else None)
     table.PAGE.write_text(table.page())
     worker.close()
+    if faults:
+        raise SystemExit("\n".join(["faults:", *faults]))
 
 
 def _save(known: dict[str, Any], part: str) -> None:

@@ -32,7 +32,6 @@ ANIMALS = {
     for name, animal in place.ZOO.animals.items()
 }
 OURS = [order for order in ORDERS if order != THEIRS]
-CELLS = [(model, order) for model in ANIMALS for order in OURS]
 # Refused by name in every order, as ExecuTorch refuses them or computes them wrongly.
 _REFUSED = (
     *("weights.orthogonal_weight", "sizes.sorted_length", "values.ties"),

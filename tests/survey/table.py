@@ -104,6 +104,25 @@ def below(models: dict[str, Any]) -> list[str]:
     ]
 
 
+def faults(
+    part: str, models: dict[str, Any], expected: dict[tuple[str, str], str] | None
+) -> list[str]:
+    """Name the cells with a verdict that should not be; with `expected`, any that isn't expected.
+
+    `expected` has the verdict of each model and order that should not be "right".
+    """
+    found = [f"{part} {cell}: below ExecuTorch" for cell in below(models)]
+    found += [] if models else [f"{part}: nothing was judged"]
+    for name, orders in models.items():
+        for order, verdict in orders.items():
+            kind = verdict["kind"]
+            fault = (
+                kind in FAULTS if expected is None else kind != expected.get((name, order), "right")
+            )
+            found += [f"{part} {name} | {order}: {kind}"] if fault and order != THEIRS else []
+    return found
+
+
 def is_open(orders: dict[str, Any]) -> bool:
     """Return True if a model should be right or refused in an order, and is not."""
     ours = {order: verdict["kind"] for order, verdict in orders.items() if order != THEIRS}

@@ -1,6 +1,6 @@
 """The zoo in all orders of plugins, judged by a runner that shares no code with etdev.
 
-A slice runs with the other tests, all of it with `make suites`.
+`make survey` judges all cells, the tests here three of them.
 """
 
 import pytest
@@ -27,13 +27,7 @@ def judge():
     judge.process.close()
 
 
-@pytest.mark.parametrize(
-    ("model", "order"),
-    [
-        pytest.param(*cell, marks=[] if cell in QUICK else [pytest.mark.suite])
-        for cell in cells.CELLS
-    ],
-)
+@pytest.mark.parametrize(("model", "order"), QUICK)
 def test_a_model_is_as_in_pytorch_or_refused_by_name(judge, model, order):
     verdict = judge.verdict(cells.subject(model), order)
     assert verdict.kind == cells.EXPECTED.get((model, order), "right"), verdict.text
@@ -83,6 +77,20 @@ def test_where_pytorch_rounds_halves_float64_decides():
 
 def test_the_page_has_the_results():
     assert table.PAGE.read_text() == table.page()
+
+
+def test_the_survey_fails_where_a_verdict_is_a_fault():
+    models = {"a": {"cpu": {"kind": "right"}, "partitioner": {"kind": "refused"}}}
+    assert table.faults("made up", models, None) == []
+    assert table.faults("zoo", models, {("a", "partitioner"): "refused"}) == []
+    assert table.faults("zoo", models, {}) == ["zoo a | partitioner: refused"]
+    assert table.faults("zoo", models, {("a", "cpu"): "wrong"}) != []
+    assert table.faults("made up", {}, None) == ["made up: nothing was judged"]
+    lost = {"a": {"cpu": {"kind": "refused"}, "executorch": {"kind": "right"}}}
+    assert table.faults("made up", lost, None) == ["made up a | cpu: below ExecuTorch"]
+    assert table.faults("made up", {"a": {"cpu": {"kind": "hung"}}}, None) == [
+        "made up a | cpu: hung"
+    ]
 
 
 def test_the_numbers_of_a_part_are_those_of_its_verdicts():
