@@ -18,6 +18,9 @@ from etdev.errors import SourceError
 from etdev.graph.ops import written_by
 from etdev.upstream.trees import pytree
 
+# Where the graph of an exported program says why its values may not be the model's in later calls.
+DOUBT = "etdev_doubt"
+
 
 @frozen(eq=False)
 class Reference:

@@ -7,95 +7,39 @@ state, such as a counter in Python, stays as it was during the export.
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
-from attrs import frozen
 from torch.export import ExportedProgram
 from torch.func import functional_call
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from etdev.edge.reference import called, duplicates, torch_random_state, untouched_random_state
+from etdev.edge.reference import (
+    DOUBT,
+    called,
+    duplicates,
+    torch_random_state,
+    untouched_random_state,
+)
 from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
+from etdev.quirks.python_state import Reach, are_equal, attributes, changed, places_of, storage_of
 from etdev.schema.quirk import Quirk, Stage
 from etdev.upstream.fake_tensors import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
 from etdev.upstream.trees import pytree
 
 _CURE = (
-    "keep what changes in registered buffers, and write to them in place, as "
-    "self.state.copy_(new) does"
+    "keep it in a registered buffer and write to that in place, as self.state.copy_(new) does, or "
+    "give it as an input"
 )
-_ELSEWHERE = "Python, such as a global or an iterator, or reads a clock or random numbers of Python"
-_PLAIN = (int, float, complex, str, bytes)
+_CONSTANT = "torch.export takes for a constant what changes from call to call: "
 _CALLS = 3
-# Objects within objects that are looked into; what a trainer or a tokenizer holds is not state.
-_DEPTH = 4
-
-
-@frozen
-class _Place:
-    """A place in a module, or in an object that it holds, with its value at one time."""
-
-    owner: Any
-    key: Any
-    value: Any
-    identity: Any
-
-
-def _places(module: torch.nn.Module) -> dict[str, _Place]:
-    """Return the places of tensors, numbers and other single values, such as `self.cell.hidden`."""
-    places: dict[str, _Place] = {}
-    seen: set[int] = set()
-
-    def look(path: str, owner: Any, key: Any, value: Any, depth: int = _DEPTH) -> None:
-        if isinstance(value, Mapping):
-            parts = [(f"{path}[{name!r}]", name, part) for name, part in value.items()]
-        elif isinstance(value, (list, tuple)):
-            parts = [(f"{path}[{index}]", index, part) for index, part in enumerate(value)]
-        elif _is_single(value):
-            places[path] = _Place(owner, key, value, _identity(value))
-            return
-        else:
-            value = vars(value)
-            parts = [(f"{path}.{name}", name, part) for name, part in value.items()]
-        if depth and id(value) not in seen:
-            seen.add(id(value))
-            for name, part_key, part in parts:
-                look(name, value, part_key, part, depth - 1)
-
-    for name, each in module.named_modules():
-        own = vars(each)
-        for key, value in own.items():
-            if key not in ("_buffers", "_parameters", "_modules"):
-                look(f"self.{name}.{key}" if name else f"self.{key}", own, key, value)
-    return places
-
-
-def _is_single(value: Any) -> bool:
-    """Return True if a value has no parts that a call might assign to."""
-    known = (torch.nn.Module, torch.Tensor, type, *_PLAIN)
-    return isinstance(value, known) or callable(value) or not hasattr(value, "__dict__")
-
-
-def _identity(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return type(value), value
-    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    if not strided or is_traceable_wrapper_subclass(value):
-        return id(value)
-    # What is assigned to the `data` of a tensor leaves no other trace.
-    return id(value), StorageWeakRef(value.untyped_storage()).cdata  # type: ignore[no-untyped-call]
-
-
-def _changed(before: Mapping[str, _Place], after: Mapping[str, _Place]) -> set[str]:
-    """Return the names of values that were replaced, added or removed."""
-    both = before.keys() & after.keys()
-    same = {name for name in both if before[name].identity == after[name].identity}
-    return (before.keys() | after.keys()) - same
+# At most this many further calls, within a time, if something is known to change, and if not.
+_FURTHER = {True: (100, 1.0), False: (6, 0.1)}
 
 
 @contextmanager
@@ -115,25 +59,24 @@ def repeated(found: Sequence[Method]) -> Iterator[Callable[[ExportedProgram], No
     with suppress(Exception):
         (module,) = duplicates([model], [{}])
     with untouched_random_state(), _deterministic():
-        assigned, counters = _called_twice(method, module)
-    given = _places(model)
+        assigned, moving = _repeat(method, module)
+    given = places_of(attributes(model))
 
     def check(program: ExportedProgram) -> None:
         if assigned and not _agree(module, program):
             what = f"its calls assign to {', '.join(sorted(assigned))}, and torch.export forgets it"
             raise SourceError(method.name, what, _CURE)
-        if counters:
-            what = f"its calls assign to {', '.join(sorted(counters))}, which stays as it is now"
-            warnings.warn(f"{method.name}: {what}; {_CURE}", EtdevWarning, stacklevel=2)
+        if moving:
+            program.graph_module.meta[DOUBT] = _CONSTANT + moving
+            warnings.warn(f"{method.name}: {_CONSTANT}{moving}; {_CURE}", EtdevWarning, 2)
 
     try:
         yield check
     finally:
-        for path, place in _places(model).items():
-            traced = isinstance(place.value, (FakeTensor, FunctionalTensor))
-            if not traced or isinstance(place.owner, tuple):
+        for path, place in places_of(attributes(model)).items():
+            if not isinstance(place.value, (FakeTensor, FunctionalTensor)):
                 continue
-            if path in given:
+            if path in given and isinstance(place.owner, (dict, list)):
                 place.owner[place.key] = given[path].value
             elif isinstance(place.owner, dict):
                 del place.owner[place.key]
@@ -152,35 +95,52 @@ def _deterministic() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-def _called_twice(method: Method, module: torch.nn.Module) -> tuple[set[str], set[str]]:
-    """Call a module twice with the same inputs, parameters, buffers and random state of torch.
+def _repeat(method: Method, module: torch.nn.Module) -> tuple[set[str], str]:
+    """Call a module again with the same inputs, parameters, buffers and random state of torch.
 
     Returns:
-        The names of what a call assigns to, and of the numbers among them that each call changes.
+        The names of what a call assigns to, and of what each call changes though no call so far
+        depends on it.
 
     Raises:
         SourceError: The calls differ.
     """
     leaves, structure = pytree.tree_flatten((method.inputs, method.kwargs))
-    before, copies = _places(module), dict[int, torch.Tensor]()
+    call = partial(_results, module, leaves, structure, {})
+    reached, again, before = Reach(), Reach(), places_of(attributes(module))
     try:
-        first, replaced = _results(module, leaves, structure, copies)
+        with reached.watching():
+            first, replaced = call()
         torch.testing.assert_close(first, first, equal_nan=True)
     except Exception:
         # It fails in torch.export, too, or has no values to compute with.
-        return set(), set()
-    once = _places(module)
-    assigned = _changed(before, once)
+        return set(), ""
+    once = places_of((*attributes(module), *reached.current()))
+    own = {key for key in changed(before, once) if key in before or key[0].startswith("self.")}
+    assigned = {path for path, _ in own} | replaced
+    began = time.monotonic()
+    with again.watching():
+        problem = _difference(call, first)
+    twice = places_of((*attributes(module), *again.current()))
+    roots = {None, *(reached.roots.keys() & again.roots.keys())}
+    moving = {path for path, root in changed(once, twice, copied=False) if root in roots}
+    number, limit_s = _FURTHER[bool(moving)]
+    while problem is None and number and time.monotonic() < began + limit_s:
+        problem, number = _difference(call, first), number - 1
+    if problem:
+        names = ", ".join(sorted(assigned | moving)) or "something in Python"
+        what = f"two calls with the same inputs and buffers differ; {_CONSTANT}{names}"
+        raise SourceError(method.name, what, _CURE) from problem
+    return assigned, ", ".join(sorted(moving))
+
+
+def _difference(call: Callable[[], Any], first: dict[str, Any]) -> Exception | None:
+    """Call a module again; return the error if its results differ from the first ones."""
     try:
-        second, _ = _results(module, leaves, structure, copies)
-        torch.testing.assert_close(second, first, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(call()[0], first, rtol=0, atol=0, equal_nan=True)
     except Exception as error:
-        what = "two calls with the same inputs and buffers differ, since it keeps state in "
-        what += f"{', '.join(sorted(assigned)) or _ELSEWHERE}, which torch.export forgets"
-        raise SourceError(method.name, what, _CURE) from error
-    twice = _places(module)
-    numbers = {name for name, place in twice.items() if isinstance(place.value, _PLAIN)}
-    return assigned | replaced, _changed(once, twice) & numbers
+        return error
+    return None
 
 
 def _results(
@@ -206,7 +166,7 @@ def _results(
     }
     # Comparing a copy is quicker than making another one. Tied tensors stay tied.
     for known, value in {id(value): value for value in named.values()}.items():
-        if known not in copies or not _equal(copies[known], value):
+        if known not in copies or not are_equal(copies[known], value):
             copies[known] = value.detach().clone()
     given = {name: copies[id(value)] for name, value in named.items()}
     identities, state = {name: _identity(value) for name, value in given.items()}, dict(given)
@@ -217,18 +177,14 @@ def _results(
     with torch_random_state():
         values = pytree.tree_leaves(called(call, leaves, structure))
     results = [value for value in values if isinstance(value, (torch.Tensor, int, float, complex))]
-    replaced = {f"self.{name}" for name in given if _identity(state[name]) != identities[name]}
+    replaced = {f"self.{n}" for n, before in identities.items() if _identity(state[n]) != before}
     buffers = [name for name, value in named.items() if not isinstance(value, torch.nn.Parameter)]
     return {"": results, **{name: state[name] for name in buffers}}, replaced
 
 
-def _equal(copy: torch.Tensor, value: torch.Tensor) -> bool:
-    """Return True if a copy is known to have the values of a tensor."""
-    try:
-        return torch.equal(copy, value)
-    except (RuntimeError, NotImplementedError):
-        # Tensors without values, or in a layout that torch doesn't compare.
-        return False
+def _identity(value: torch.Tensor) -> Any:
+    # What is assigned to the `data` of a tensor leaves no other trace.
+    return id(value), storage_of(value)
 
 
 def _agree(module: torch.nn.Module, program: ExportedProgram) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
+from etdev.edge.reference import DOUBT
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance, furthest, mismatch, with_decided
@@ -61,11 +62,13 @@ class Replay:
         return None
 
     @property
-    def is_undecided(self) -> bool:
-        """Return True if nothing that any call returns was determined."""
+    def doubt(self) -> str:
+        """Why calls that agree show nothing; empty if they do."""
         calls = [call for call in self.session.calls if not call.edge]
         sizes = {id(call): sum(torch.as_tensor(v).numel() for v in call.outputs) for call in calls}
-        return bool(calls) and sizes == self.undecided
+        if calls and sizes == self.undecided:
+            return "near ties decide all that it returns"
+        return str(self.session.reference.program.graph_module.meta.get(DOUBT, ""))
 
     def remarks(self) -> Iterator[str]:
         """Say which results of the method were not compared with eager PyTorch's own."""

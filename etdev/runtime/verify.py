@@ -97,9 +97,9 @@ class Verifier:
             for edge in self._compare(methods, series, run):
                 known = edges.setdefault((edge.method, edge.value), edge)
                 edges[edge.method, edge.value] = known if known.problem else edge
-        for name in [name for name, method in methods.items() if method.is_undecided]:
+        for name, why in [(name, why) for name, m in methods.items() if (why := m.doubt)]:
             del methods[name]
-            unverified.append(f"method {name!r}: near ties decide all that it returns")
+            unverified.append(f"method {name!r}: {why}")
         calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
         largest = max((method.tolerance.relative for method in methods.values()), default=0.0)
         names = tuple(run.name for run in runners)

@@ -24,7 +24,7 @@ BUDGETS = {
     # Issue 35: the compiled partitions, for plugins that make a .pte larger.
     "delegate": (2_900, 2_900),
     # Issue 36: programs that plugins approximate, here and in lowering.
-    "edge": (1_457, 1_400),
+    "edge": (1_460, 1_400),
     # Issue 32: sizes keep the ranges that a compiler narrows. Issue 36: the precision of each node,
     # here, in planner and in schema.
     "graph": (2_002, 1_800),
@@ -38,13 +38,14 @@ BUDGETS = {
     # Issue 35: rows of a cache are written in place.
     "pte": (1_611, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
-    # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke.
-    "quirks": (2_409, 2_300),
+    # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke; names of
+    # what calls change in Python, and state that matters in later calls only.
+    "quirks": (2_578, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
     # near ties, and float64 where eager is off.
-    "runtime": (2_650, 1_900),
+    "runtime": (2_653, 1_900),
     "scaffold": (170, 200),
     "schema": (2_621, 2_300),
     "testing": (1_499, 1_500),
@@ -54,7 +55,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_706, 24_000)
+HOST = (25_881, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
