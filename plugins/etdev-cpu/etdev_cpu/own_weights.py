@@ -15,6 +15,7 @@ from executorch.backends.transforms.utils import create_constant_placeholder
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from etdev.graph import unwritten_constants
 from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, short
 
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
@@ -26,9 +27,13 @@ def give_own_weights(program: ExportedProgram) -> ExportedProgram:
     Return the program, whose graph, signature and dicts of constants are changed, and no tensor.
     """
     seen: set[Node] = set()
+    constants = unwritten_constants(program)
     for node in list(program.graph.nodes):
         op = short(node)
         if op == NORM:
+            # XNNPACK doesn't take a norm whose mean is computed or given.
+            if str(node.args[_MEAN]) not in constants:
+                continue
             _complete(program, node)
         if op == NORM or (op == CONVOLUTION and is_one_dimensional(node)):
             *dequantisers, weight = chain(argument(node, _WEIGHT))

@@ -10,6 +10,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
+from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
 from models.small import Function
 from torch import nn
@@ -23,7 +24,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys import Takes
 from toys.runtime import assert_agrees
 
-from etdev import Lowerer
+from etdev import Lowerer, partitioner
 
 ops = torch.ops.quantized_decomposed
 
@@ -437,6 +438,19 @@ def test_batch_norms_have_their_own_weights_in_a_delegate():
     # The convolution has one norm folded into it, and a norm of a norm can't be compiled.
     assert sum("batch_norm" in name for name in plan.fallback) == 3
     assert lowered.verify([(x,), (x * 2,)]).calls == 3
+
+
+@pytest.mark.parametrize("given", ["input", "computed"])
+def test_a_partitioner_leaves_a_norm_whose_mean_is_no_weight(given):
+    def network(module, x, mean):
+        mean = mean if given == "input" else module.mean + 1
+        return nn.functional.batch_norm(x, mean, module.variance)
+
+    module = Calls(network, mean=torch.randn(3), variance=torch.rand(3) + 1)
+    inputs = torch.randn(2, 3, 4), torch.randn(3)
+    program = torch.export.export(module, inputs)
+    lowered = to_edge_transform_and_lower(program, partitioner=[partitioner(["cpu"])])
+    assert_agrees(lowered, module, inputs)
 
 
 def test_one_dimensional_convolutions_share_integers_as_a_kernel():
