@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
+from etdev.edge.source import Method
 from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or_raise
 from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
@@ -119,6 +120,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         _BEGUN.add(self)
         if self._composition.share_state:
             self._refuse_shared_state()
+        own = Method(self.method, exported_program)
+        self._composition.quirks.refuse([Stage.EXPORT], own, self.method)
         self._barred = {}
         given = exported_program, self.method
         return self._planned(lambda own: completed(*given, own, self._barred, self._on_failure))[1]

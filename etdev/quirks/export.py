@@ -44,14 +44,17 @@ def copy_inputs(method: Method, _: Sequence[torch.Tensor]) -> Method:
 
 
 def ignored_inputs(method: Method) -> list[Node]:
-    """Return the inputs that torch.export merged with another, since their examples were one."""
+    """Return the inputs and weights that torch.export merged with an input of the same example."""
     program = method.model
     if not isinstance(program, ExportedProgram):
         return []
+    signature, state = program.graph_signature, program.state_dict
     examples = pytree.tree_leaves(program.example_inputs)
-    times = Counter(id(value) for value in examples if isinstance(value, torch.Tensor))
-    names = zip(program.graph_signature.user_inputs, examples, strict=False)
-    repeated = {str(name) for name, value in names if times[id(value)] > 1}
+    weights = ((spec.arg.name, state.get(spec.target)) for spec in signature.input_specs)
+    named = [*zip(signature.user_inputs, examples, strict=False), *weights]
+    times = Counter(id(value) for _, value in named if isinstance(value, torch.Tensor))
+    given = {id(example) for example in examples if times[id(example)] > 1}
+    repeated = {str(name) for name, value in named if id(value) in given}
     inputs = program.graph.find_nodes(op="placeholder")
     return [node for node in inputs if node.name in repeated and not node.users]
 
@@ -70,13 +73,14 @@ MERGED_INPUTS = Quirk(
 IGNORED_INPUTS = Quirk(
     name="ignored-inputs",
     stage=Stage.EXPORT,
-    summary="A program that was exported with one tensor as two inputs ignores the second.",
+    summary="A program that was exported with one tensor as two inputs, or as input and weight, "
+    "ignores one of them.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
     affects="torch<2.16",
     find=ignored_inputs,
     refusal=Refusal(
-        "was exported with one tensor as two inputs and ignores {found.name!r}",
-        "export it with different tensors",
+        "was exported with one tensor in two places and ignores {found.name!r}",
+        "export it with inputs that are tensors of their own",
         error=SourceError,
     ),
 )

@@ -11,7 +11,6 @@ from typing import Any
 
 from attrs import define, field, frozen
 from packaging.requirements import Requirement
-from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from etdev.errors import EtdevError, LoweringError, PluginError, first_line, warn_or_raise
@@ -99,7 +98,7 @@ class Table:
             index = Index(program, source)
         return program
 
-    def refuse(self, stages: Collection[Stage], program: ExportedProgram, method: str) -> None:
+    def refuse(self, stages: Collection[Stage], program: Any, method: str) -> None:
         """Refuse what ExecuTorch's own loop would get wrong and `etdev.partitioner()` can't fix.
 
         These are the rows that are looked for first at one of `stages`.

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
 from models.small import Function
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from etdev import partitioner
 from etdev.edge.reference import Reference
 from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevWarning, SourceError
@@ -219,13 +221,13 @@ def test_torchs_advice_on_a_dimension_is_kept():
                          width=Dim("width"))  # fmt: skip
     assert (fixed.what, fixed.cure) == (
         "torch.export failed: UserError: Constraints violated (width)! You marked width as dynamic "
-        "but your code specialized it to be a constant (4) at test_source.py:218",
+        "but your code specialized it to be a constant (4) at test_source.py:220",
         "torch suggests width = 4",
     )
     bounded = export_error(halves, torch.ones(4, 3), batch=Dim("batch", max=16))
     assert bounded.cure == "torch suggests batch = Dim('batch', max=6)"
     assert "(batch)! Not all values of batch = " in bounded.what
-    assert bounded.what.endswith(" <= 6 at test_source.py:216")
+    assert bounded.what.endswith(" <= 6 at test_source.py:218")
     even = export_error(
         lambda x: x.view(x.shape[0] // 2, 2, -1), torch.ones(4, 3), batch=Dim("batch", max=16)
     )
@@ -330,15 +332,47 @@ def test_a_tensor_given_as_two_inputs_is_exported_as_two():
     assert torch.equal(exported(x, y=x + 1), Sum()(x, x + 1))
 
 
-def test_a_program_exported_with_one_tensor_as_two_inputs_is_refused():
+class Offset(nn.Module):
+    """A sum with a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.y = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return x * 3 + self.y
+
+
+def exported_twice(model):
+    """A program, exported with one tensor in two places."""
     x = torch.ones(2)
-    method = Method("forward", torch.export.export(Sum(), (x, x)))
+    return torch.export.export(model, (x, x) if isinstance(model, Sum) else (model.y,))
+
+
+MERGED = (
+    "forward: was exported with one tensor in two places and ignores {!r}; "
+    "export it with inputs that are tensors of their own"
+)
+
+
+@pytest.mark.parametrize(("model", "ignored"), [(Sum(), "x"), (Offset(), "p_y")])
+def test_a_program_exported_with_one_tensor_in_two_places_is_refused(model, ignored):
+    method = Method("forward", exported_twice(model))
     with pytest.raises(SourceError) as caught:
         method.export(Table(QUIRKS))
-    assert str(caught.value) == (
-        "forward: was exported with one tensor as two inputs and ignores 'x'; "
-        "export it with different tensors"
-    )
+    assert str(caught.value) == MERGED.format(ignored)
+
+
+def test_a_partitioner_refuses_a_program_that_ignores_an_input():
+    with pytest.raises(SourceError) as caught:
+        to_edge_transform_and_lower(exported_twice(Sum()), partitioner=[partitioner([])])
+    assert str(caught.value) == MERGED.format("x")
+
+
+def test_weights_that_are_one_tensor_are_no_inputs_that_are_ignored():
+    model = Offset()
+    model.z = model.y
+    Method("forward", torch.export.export(model, (torch.ones(2),))).export(Table(QUIRKS))
 
 
 def test_a_program_takes_no_dynamic_shapes(program):

@@ -28,7 +28,6 @@ SLOW = ("forgotten-state",)
 # by one that is asked about each.
 NOT_SEEN = (
     "forgotten-state",
-    "ignored-inputs",
     "merged-inputs",
     "replaced-buffers",
     "overlapping-state",

@@ -15,8 +15,8 @@ BUDGETS = {
     # Issue 33: the hook `runner_for`, and --runner; `runtime_bytes` in a budget.
     # Issue 32: a partitioner, too, leaves out what can't compile here or in its loop.
     # Issue 32 (survey): a partitioner keeps shifts, selections and complex numbers: here, in edge,
-    # lowering, quirks, registry and upstream.
-    "(root)": (1_348, 1_300),
+    # lowering, quirks, registry and upstream; it refuses programs that ignore an input.
+    "(root)": (1_351, 1_300),
     # Issue 34: `etdev diff --html --profile`, which draws what changed.
     # Issue 35: the function of a SOURCE, and the writing of a .pte, for other commands.
     # Issue 36: charts of a command's own on the page.
@@ -39,8 +39,9 @@ BUDGETS = {
     "pte": (1_611, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke; names of
-    # what calls change in Python, and state that matters in later calls only.
-    "quirks": (2_578, 2_300),
+    # what calls change in Python, and state that matters in later calls only; weights that an
+    # exported program ignores.
+    "quirks": (2_583, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
@@ -55,7 +56,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_881, 24_000)
+HOST = (25_889, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
@@ -68,8 +69,8 @@ PLUGINS = {
     # Moved from the host: a plan of a .pte that carries none.
     "etdev-page": (1_035, 700),
     # Issue 35: it has dynamically quantised layers whole or not at all, and no 8-bit weights of
-    # float16 layers, which fail to load.
-    "etdev-cpu": (1_657, 1_600),
+    # float16 layers, which fail to load. Issue 32: norms whose mean is no weight.
+    "etdev-cpu": (1_661, 1_600),
     # Issue 35.
     "etdev-llm": (1_400, 1_400),
 }

@@ -68,8 +68,7 @@ def _input_like(
     """Make another input with the value of a constant, or with another one in all places."""
     specs = program.graph_signature.input_specs
     spec = next(spec for spec in specs if getattr(spec.arg, "name", "") == constant.name)
-    values = program.state_dict if spec.target in program.state_dict else program.constants
-    value = values[str(spec.target)]
+    value = {**program.constants, **program.state_dict}[str(spec.target)]
     data = value if fill is None else torch.full_like(value, fill)
     with program.graph.inserting_after(constant):
         made: Node = create_constant_placeholder(
