@@ -11,7 +11,12 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
+from executorch.exir import (
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    ExecutorchProgramManager,
+    memory,
+)
 from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
@@ -25,7 +30,7 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import differences
 from etdev.pte.in_place import write_in_place
 from etdev.pte.read import methods_of
-from etdev.pte.shared_arena import SharedArena
+from etdev.pte.shared_arena import SIZES, SharedArena
 from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
@@ -151,18 +156,17 @@ def _completed(
     shapes: dict[str, Any] = {
         name: EmissionPass(quirks, _own(config.sym_shape_eval_pass, name), name) for name in skips
     }
-    memory = config.memory_planning_pass
-    if arena.states or (merging and any(skip != Skips() for skip in skips.values())):
-        planners = {
-            n: _planner(_own(memory, n), skip if merging else Skips()) for n, skip in skips.items()
-        }
-        memory = {name: arena.planner(planner, name) for name, planner in planners.items()}
+    planning = config.memory_planning_pass
+    planners = {
+        n: _planner(_own(planning, n), skip if merging else Skips()) for n, skip in skips.items()
+    }
+    planning = {name: arena.planner(planner, name) for name, planner in planners.items()}
     devices = config.propagate_device_config
     if merging:
         # MergeCopies skips copies per input and per output; ExecuTorch rejects a shared input.
         devices = PropagateDeviceConfig()
         shapes = {name: MergeCopies(shapes[name], skip) for name, skip in skips.items()}
-    passes = {"sym_shape_eval_pass": shapes, "memory_planning_pass": memory}
+    passes = {"sym_shape_eval_pass": shapes, "memory_planning_pass": planning}
     return dataclasses.replace(config, **passes, propagate_device_config=devices)
 
 
@@ -171,17 +175,32 @@ def _own(value: Any, method: str) -> Any:
     return value[method] if isinstance(value, dict) else value
 
 
-def _planner(memory: Any, skips: Skips) -> Any:
+def _planner(given: Any, skips: Skips) -> Any:
     """Return a copy of a memory planning pass that plans no memory for skipped inputs or outputs.
 
-    If it planned them, the runtime would copy the caller's device memory with a host memcpy.
+    If it planned them, the runtime would copy the caller's device memory with a host memcpy. Its
+    arenas have room for views, too, which ExecuTorch plans as large as their sources: a view of
+    size `h*w//w` has a larger bound, and the runtime loads no tensor that may leave its arena.
     """
-    planned = copy.copy(memory)
+    planned = copy.copy(given)
     if skips.inputs:
         planned.alloc_graph_input = False
     if skips.outputs:
         planned.alloc_graph_output = False
+    if run := getattr(planned, "run", None):
+        planned.run = lambda module, signature: _with_views(run(module, signature))
     return planned
+
+
+def _with_views(result: PassResult) -> PassResult:
+    """Enlarge the arenas of a planned method to the bounds of its views."""
+    sizes = result.graph_module.meta[SIZES]
+    for module in graph_modules(result.graph_module):
+        for view in module.graph.find_nodes(op="call_function", target=memory.view):
+            if (spec := view.meta["spec"]).mem_id is not None:
+                end = spec.mem_offset + spec.allocated_memory
+                sizes[spec.mem_id] = max(sizes[spec.mem_id], end)
+    return result
 
 
 def _skips(config: ExecutorchBackendConfig, method: str) -> Skips:

@@ -17,7 +17,7 @@ from etdev.schema.tensors import SharedState
 _ARENA = 2
 # Delegates may read some bytes behind an input; ExecuTorch pads inputs for them, too.
 _PADDING = 64
-_SIZES, _DEVICES = "non_const_buffer_sizes", "non_const_buffer_device"
+SIZES, _DEVICES = "non_const_buffer_sizes", "non_const_buffer_device"
 
 
 @define(eq=False)
@@ -55,7 +55,7 @@ class SharedArena:
         return memory
 
     def _plan(self, module: GraphModule, signature: ExportGraphSignature, method: str) -> None:
-        sizes = module.meta[_SIZES]
+        sizes = module.meta[SIZES]
         if len(sizes) > _ARENA:
             where = "other devices" if module.meta.get(_DEVICES) else "arenas of its own"
             names = ", ".join(map(str, self.states))
@@ -90,4 +90,4 @@ class SharedArena:
     def _finish(self) -> None:
         """Write the size into all methods; ExecuTorch calls it once for each method's pass."""
         for module in self._modules:
-            module.meta[_SIZES][_ARENA] = self._size + _PADDING
+            module.meta[SIZES][_ARENA] = self._size + _PADDING

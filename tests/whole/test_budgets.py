@@ -26,8 +26,8 @@ BUDGETS = {
     # Issue 36: programs that plugins approximate, here and in lowering.
     "edge": (1_460, 1_400),
     # Issue 32: sizes keep the ranges that a compiler narrows. Issue 36: the precision of each node,
-    # here, in planner and in schema.
-    "graph": (2_002, 1_800),
+    # here, in planner and in schema. Issue 32: assertions come before their readers.
+    "graph": (2_006, 1_800),
     # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
     # here and in schema.
     "lowering": (1_019, 900),
@@ -35,8 +35,8 @@ BUDGETS = {
     "planner": (1_433, 1_400),
     "portable": (3_198, 3_200),
     # Issue 33: a .pte is unpacked without torch. Issue 32: a .ptd that is missing or empty.
-    # Issue 35: rows of a cache are written in place.
-    "pte": (1_611, 1_500),
+    # Issue 35: rows of a cache are written in place. Issue 32: arenas with room for views.
+    "pte": (1_630, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke; names of
     # what calls change in Python, and state that matters in later calls only; weights that an
@@ -56,7 +56,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_889, 24_000)
+HOST = (25_912, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
