@@ -1,4 +1,4 @@
-"""The advice of torch.export on a model that it can't trace, in an error of etdev."""
+"""The advice of torch on a model that it can't trace or convert, in an error of etdev."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _VIOLATION = re.compile(r"^  - (.+?)\.?(?: If you're using .*)?$", re.MULTILINE)
 _FIXES = re.compile(r"^Suggested fixes:\n((?:  .+\n?)+)", re.MULTILINE)
 _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 _OWN = os.path.join(Path(__file__).parents[1], "")
+# The line of the node at which one of torch's or ExecuTorch's passes failed.
+_WHILE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 # Torch's frames, and those of code that it generates.
 _OTHERS = re.compile(r"^<|site-packages[/\\](torch|executorch)[/\\]")
 
@@ -41,6 +43,13 @@ def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
     return f"{head} at {', '.join([*lines][:3])}" if lines else head
 
 
+def failed_pass(error: BaseException) -> str:
+    """Return the error of a pass over a program in one line, with the user's line it was at."""
+    _, _, stack = str(error).partition("\nOriginal traceback:\n")
+    line = _line_of([(file, int(number)) for file, number in _WHILE.findall(stack)])
+    return f"{first_line(error)} at {line}" if line else first_line(error)
+
+
 def _line_of(stack: Iterable[tuple[str, int | None]]) -> str:
     """Return the innermost line that is neither of torch nor of etdev; empty if none is."""
     own = (
@@ -51,6 +60,11 @@ def _line_of(stack: Iterable[tuple[str, int | None]]) -> str:
     return next(own, "")
 
 
+def is_guard(error: BaseException) -> bool:
+    """Return True if torch had to decide on a number that depends on data."""
+    return type(error).__name__ == "GuardOnDataDependentSymNode"
+
+
 def cure_of(error: BaseException) -> str:
     """Return torch's advice, if it has any."""
     text = str(error)
@@ -58,6 +72,6 @@ def cure_of(error: BaseException) -> str:
         return f"torch suggests {', '.join(map(str.strip, fixes[1].strip().splitlines()))}"
     if checks := _CHECK.findall(text):
         return f"say which it is, before that line: {' or '.join(checks)}"
-    if type(error).__name__ == "GuardOnDataDependentSymNode":
+    if is_guard(error):
         return "a branch on a tensor's values is written with torch.where or torch.cond"
     return "see the cause, or export it yourself and give the ExportedProgram"

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
 from etdev.delegate.split import Split
+from etdev.edge.advice import failed_pass, is_guard
 from etdev.errors import (
     CHAINED,
     EtdevError,
@@ -18,10 +19,10 @@ from etdev.errors import (
     LoweringError,
     PluginError,
     RegistryError,
-    first_line,
     shown,
 )
 from etdev.graph.expand import Expander
+from etdev.graph.symbols import fake_mode, keep_ranges
 from etdev.lowering.storage import stored_again
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
@@ -43,6 +44,7 @@ from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import SharedState
 from etdev.upstream.tracing import without_full_collections
 
+_CHECKED = "say how large a number that depends on data is, such as torch._check(n >= 0)"
 # The advice about a node that no plugin takes.
 NO_PLUGIN = (
     "write it with other ops or dtypes, export it with fixed sizes, add a plugin, or name the ops "
@@ -58,8 +60,9 @@ def guarded(stage: str) -> Iterator[None]:
     except EtdevError:
         raise
     except Exception as error:
-        what = f"ExecuTorch failed with {first_line(error)}"
-        raise LoweringError(stage, what, CHAINED) from error
+        what = f"ExecuTorch failed with {failed_pass(error)}"
+        cure = f"{_CHECKED}; {CHAINED}" if is_guard(error) else CHAINED
+        raise LoweringError(stage, what, cure) from error
 
 
 @frozen(eq=False)
@@ -180,6 +183,8 @@ class Composition:
 
     def split(self, program: ExportedProgram, plan: MethodPlan) -> Split:
         """Return a program for each partition of a method, with the annotations of its owner."""
+        # Emission traces delegates, also those that a cache or another process has compiled.
+        keep_ranges(fake_mode(program.graph.nodes))
         return Split(program, plan.partitions, self.annotations(plan))
 
 

@@ -1,5 +1,7 @@
 """Rows whose number depends on data: `x[i]` for an integer tensor `i`, from either end."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
@@ -104,3 +106,31 @@ def test_slices_by_numbers_of_which_nothing_is_known_are_refused(place):
         Lowerer(["cpu"]).plan(program)
     with pytest.raises(LoweringError, match=said):
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+class First(nn.Module):
+    """The first rows, as many as an input says."""
+
+    def __init__(self, checked):
+        super().__init__()
+        self.checked = checked
+
+    def forward(self, x, count):
+        n = count.item()
+        if self.checked:
+            torch._check(n >= 0)
+            torch._check(n <= x.shape[0])
+        return x[:n]
+
+
+def test_a_slice_by_data_is_lowered_with_a_check_and_refused_with_its_line_without():
+    inputs = X, torch.tensor(2)
+    assert_agrees(Lowerer([]).lower(First(True), inputs), First(True), inputs)
+    with pytest.raises(LoweringError) as caught:
+        Lowerer([]).plan(First(False), inputs)
+    line = First.forward.__code__.co_firstlineno + 5
+    assert caught.value.what.endswith(f" at {Path(__file__).name}:{line}")
+    assert caught.value.cure == (
+        "say how large a number that depends on data is, such as torch._check(n >= 0); "
+        "the cause is chained below"
+    )

@@ -23,14 +23,15 @@ BUDGETS = {
     "cli": (2_229, 1_900),
     # Issue 35: the compiled partitions, for plugins that make a .pte larger.
     "delegate": (2_900, 2_900),
-    # Issue 36: programs that plugins approximate, here and in lowering.
-    "edge": (1_460, 1_400),
+    # Issue 36: programs that plugins approximate, here and in lowering. Issue 32: the line of a
+    # pass that failed, here and in lowering, which also keeps ranges of sizes.
+    "edge": (1_474, 1_400),
     # Issue 32: sizes keep the ranges that a compiler narrows. Issue 36: the precision of each node,
     # here, in planner and in schema. Issue 32: assertions come before their readers.
     "graph": (2_006, 1_800),
     # Issue 33: weights that are stored more than once. Issue 35: plugins that make a .pte larger,
     # here and in schema.
-    "lowering": (1_019, 900),
+    "lowering": (1_024, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_433, 1_400),
     "portable": (3_198, 3_200),
@@ -56,7 +57,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_912, 24_000)
+HOST = (25_929, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -93,6 +93,15 @@ def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one()
     assert_agrees(manager, net, *calls, tolerance=1e-4)
 
 
+def test_a_batch_may_be_as_large_as_declared_when_a_cache_has_the_partitions(tmp_path):
+    net, batch = nn.Conv2d(3, 4, 3), Dim("batch", min=1, max=32)
+    inputs = (torch.randn(2, 3, 8, 8),)
+    lowerer = Lowerer(["cpu"], cache=tmp_path)
+    first, second = (lowerer.lower(net, inputs, dynamic_shapes=({0: batch},)) for _ in range(2))
+    assert_agrees(second, net, (torch.randn(32, 3, 8, 8),), tolerance=1e-4)
+    assert first.to_executorch().buffer == second.to_executorch().buffer
+
+
 def test_8_bit_weights_of_a_float16_layer_are_left():
     layer = nn.Linear(64, 8).half().eval()
     quantize_(layer, Int8DynamicActivationIntxWeightConfig(torch.int8, PerAxis(0)))
