@@ -171,3 +171,19 @@ def growing_batches_of_integers() -> Repro:
     calls = [random(rows, 4, 8, 8) for rows in (2, 8, 2)]
     # A step of the last quantiser is 0.002.
     return xnnpack(pt2e(net, calls[0], shapes), *calls, dynamic_shapes=shapes, tolerance=5e-3)
+
+
+@repro
+def shared_dequantisers() -> Repro:
+    class Features(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x):
+            y = self.layer(x)
+            # The quantiser leaves both in floats, and XNNPACK has no cumsum.
+            return functional.leaky_relu(y), y.cumsum(1)
+
+    image = random(2, 4, 4, 4)
+    return xnnpack(pt2e(Features(), image), image)

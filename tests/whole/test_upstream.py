@@ -38,6 +38,10 @@ PRIVATE = {
         "torch._inductor.decomposition.decompositions",
         "torch._prims",
     ),
+    "the memory orders in which XNNPACK's compiler has ops": (
+        "executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass"
+        ".ChannelsLastTaggedReshapePass",
+    ),
     "copies between devices": ("executorch.exir.passes._device_copy_ops_registry",),
     "what kind of thing an op, a value or a shape is": (
         "torch._C",

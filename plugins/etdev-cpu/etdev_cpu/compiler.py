@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 from etdev.graph import interpreted_copy
 from etdev.schema.compiler_cache import keep, kept
 from etdev_cpu.layers import short
+from etdev_cpu.own_dequantisers import give_own_dequantisers
 from etdev_cpu.own_weights import give_own_weights
 from etdev_cpu.payload import BACKEND_ID
 from etdev_cpu.sources import hide_sources
@@ -73,6 +74,7 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
     # XNNPACK's passes change the graph and put other weights in place of some, but write to none.
     copied = interpreted_copy(program)
     give_own_weights(copied)
+    give_own_dequantisers(copied)
     for node in copied.graph.nodes:
         if short(node) == "hardtanh" and len(node.args) == 2:
             # torch leaves out an upper limit of 1, and XNNPACK's compiler reads both limits.

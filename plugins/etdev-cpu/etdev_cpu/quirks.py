@@ -11,6 +11,7 @@ from torch.fx import Node
 from etdev.graph import channels_last_weights, with_contiguous_weights
 from etdev.quirks import Nodes, Quirk, Stage
 from etdev_cpu.layers import NORM, short
+from etdev_cpu.own_dequantisers import give_own_dequantisers, is_shared
 from etdev_cpu.own_weights import give_own_weights
 
 XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
@@ -45,7 +46,21 @@ BOUNDS_LEFT_OUT = Quirk(
     find=Nodes(only=lambda node: short(node) == "hardtanh" and len(node.args) == 2),
     fix=lambda program, nodes: _clamped(program, nodes),
 )
-QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS, BOUNDS_LEFT_OUT)
+SHARED_DEQUANTISERS = Quirk(
+    name="shared-dequantisers",
+    # `Lowerer` does it when a partition is compiled.
+    stage=Stage.LOOP,
+    summary="XNNPACK's compiler mixes up the memory orders of a quantised image with several "
+    "readers of its floats.",
+    upstream="not reported; executorch/backends/xnnpack/_passes/"
+    "channels_last_tagged_reshape_pass.py, insert_copy_q_dq",
+    affects="executorch<1.6",
+    find=Nodes(only=is_shared),
+    fix=lambda program, _: give_own_dequantisers(program, alone=lambda _: True),
+)
+QUIRKS = (
+    *(XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS, BOUNDS_LEFT_OUT, SHARED_DEQUANTISERS),
+)
 
 
 def _clamped(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
