@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -118,6 +119,18 @@ def tosses(program, claim, method):
     mine = {name for group in groups for name in group.nodes}
     others = [node for node in calls(program) if node.name not in mine]
     return Claim(claim.backend_id, groups, [Refusal(node, "op", "not today") for node in others])
+
+
+ASKED = itertools.count(1)
+
+
+def forgets_at_times(program, claim, method):
+    """Claim nothing once in 20 times, as a coin might fall that is seldom tossed."""
+    if next(ASKED) % 20:
+        return claim
+    return Claim(
+        claim.backend_id, [], [Refusal(node, "op", "not today") for node in calls(program)]
+    )
 
 
 def saying(text):
@@ -329,6 +342,22 @@ class Salted(BackendDetails):
         return PreprocessResult(b"", data_store_output=store.get_named_data_store_output())
 
 
+class Hashed(BackendDetails):
+    """A compiler whose bytes depend on the hash of a text."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=str(hash("a sum")).encode())
+
+
+class Dated(BackendDetails):
+    """A compiler that stores the time."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=str(int(time.time())).encode())
+
+
 class Chatty(BackendDetails):
     """A compiler that writes to standard output."""
 
@@ -443,6 +472,9 @@ SINS = {
     "has no hooks": (Hookless, "api", "has no hooks"),
     "has other hooks": (Later, "api", "was written for version 2 of the hooks"),
     "tosses coins": (with_claim(tosses), "repeatable", "different plans"),
+    "forgets at times": (with_claim(forgets_at_times), "repeatable", "2 different plans"),
+    "hashes": (on_backend("Hashed"), "hash_seeds", "another process compiles it to other bytes"),
+    "stores the time": (on_backend("Dated"), "same_bytes", "its delegates have other bytes"),
     "refuses without a word": (
         with_claim(saying(" ")),
         "reasons",

@@ -50,14 +50,15 @@ BUDGETS = {
     "runtime": (2_653, 1_900),
     "scaffold": (170, 200),
     "schema": (2_621, 2_300),
-    "testing": (1_499, 1_500),
+    # Issue 32: bytes of another process, and coins that are seldom tossed.
+    "testing": (1_517, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
     # Issue 35: a probe for writes in place.
     # Issue 32: the dtypes that the verifier takes.
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_929, 24_000)
+HOST = (25_947, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

@@ -22,8 +22,9 @@ from etdev.testing.contract import contract
 from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared
 from etdev.testing.subject import Skipped, Subject
 
-# Plans of a program. A plugin that tosses a coin gives the same one a few times in a row.
-_TIMES = 8
+# Plans of a program, at least and at most, and the seconds after which the least are enough. A
+# plugin that tosses a coin gives the same plan many times in a row.
+_LEAST, _MOST, _ENOUGH_S = 8, 64, 0.5
 # Letters of a reason, which is a cell of a table.
 _LONGEST = 1_000
 
@@ -75,8 +76,10 @@ def claims(subject: Subject) -> None:
 )
 def repeatable(subject: Subject) -> None:
     for program in subject.programs(Pointwise, Layer):
-        used, plans = subject.lowerer(), []
-        for number in range(_TIMES):
+        used, plans, start = subject.lowerer(), [], time.perf_counter()
+        for number in range(_MOST):
+            if number >= _LEAST and time.perf_counter() - start > _ENOUGH_S:
+                break
             lowerer = subject.lowerer() if number % 2 else used
             subject.reseed(number)
             plans.append(lowerer.plan(program))
