@@ -53,6 +53,10 @@ def double_or_integers(node: Node) -> bool:
     return double(node) or integers(node)
 
 
+def double_or_dynamic(node: Node) -> bool:
+    return double(node) or any(isinstance(size, torch.SymInt) for size in _value(node).shape)
+
+
 def double_or_half_to_float(node: Node) -> bool:
     return double(node) or half_to_float(node)
 

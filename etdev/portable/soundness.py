@@ -157,7 +157,7 @@ _WRONG: _Faults = {
     aten.native_group_norm.default: (when.double, doubles.group_norm),
     aten._adaptive_avg_pool2d.default: (when.double, pooling.adaptive_avg_pool),
     aten._native_batch_norm_legit.no_stats: (when.double, doubles.batch_norm),
-    aten._upsample_bilinear2d_aa.default: (when.double, doubles.no_formula),
+    aten._upsample_bilinear2d_aa.default: (when.double_or_dynamic, sampling.antialiased),
     aten._upsample_bilinear2d_aa.vec: (when.double, doubles.no_formula),
     aten.upsample_bilinear2d.vec: (when.double_or_integers, sampling.bilinear),
     aten.max_pool2d_with_indices_backward.default: (when.always, kernels.max_pool2d_backward),

@@ -74,6 +74,14 @@ def _is_unsupported(node: Node) -> bool:
     return node.target is _HIGHER.while_loop
 
 
+def _is_resized(node: Node) -> bool:
+    """Return True if a size depends on the call, apart from the number of rows."""
+    carried = len(node.args[1]) if node.target is _HIGHER.scan else 0  # type: ignore[arg-type]
+    shapes = [value.shape for value in node.meta["val"]]
+    sizes = [*shapes[:carried], *(shape[1:] for shape in shapes[carried:])]
+    return any(isinstance(size, torch.SymInt) for shape in sizes for size in shape)
+
+
 def misplaced_views(program: ExportedProgram) -> Iterator[Node]:
     """Yield the views, in the bodies of maps and scans, of a value that is carried or captured.
 
@@ -188,6 +196,20 @@ UNSUPPORTED_FLOWS = Quirk(
         "write it with torch's scan and a fixed number of steps, or concatenate the tensors",
     ),
 )
+RESIZED_ROWS = Quirk(
+    name="resized-rows",
+    stage=Stage.PLANNED,
+    summary="What a scan carries, and a row that a scan or map gives, keeps the largest size of a "
+    "dynamic dimension, and the program fails when it is called with another.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_scan and _emit_map",
+    affects="executorch<1.6",
+    find=Nodes((_MAP, _HIGHER.scan), _is_resized, branches=True),
+    refusal=Refusal(
+        "ExecuTorch can't resize what {found.name}{where} carries or gives to a dynamic size",
+        "fix all sizes but the number of rows, or write a loop over a fixed number of rows, which "
+        "torch.export unrolls",
+    ),
+)
 MISPLACED_VIEWS = Quirk(
     name="misplaced-views",
     stage=(Stage.PLANNED, Stage.LOOP),
@@ -219,4 +241,6 @@ OVERWRITTEN_RESULTS = Quirk(
     ),
     undefined=True,
 )
-QUIRKS = (BRANCH_CONSTANTS, UNSUPPORTED_FLOWS, MISPLACED_VIEWS, OVERWRITTEN_RESULTS)
+QUIRKS = (
+    *(BRANCH_CONSTANTS, UNSUPPORTED_FLOWS, RESIZED_ROWS, MISPLACED_VIEWS, OVERWRITTEN_RESULTS),
+)

@@ -6,6 +6,7 @@ import torch
 from torch import cond, nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan, while_loop
+from torch.export import Dim
 
 from quirks import Repro, model, repro
 
@@ -64,6 +65,16 @@ def unsupported_flows() -> Repro:
 def maps_over_several_tensors() -> Repro:
     products = model(lambda _, x, y: mapped(lambda pair: pair[0] * pair[1], (x, y)))
     return Repro(products, [(ROWS[0], ROWS[1])], expects="error")
+
+
+@repro
+def resized_rows() -> Repro:
+    def decayed(_, x):
+        return scan(lambda c, row: (c * 0.5 + row, c + row), torch.zeros(x.shape[1]), x, dim=0)
+
+    shapes = (({1: Dim("batch", max=4)},),)
+    calls = [torch.ones(3, batch) for batch in (2, 4, 1)]
+    return Repro(model(decayed), calls, dynamic_shapes=shapes, expects="error")
 
 
 @repro

@@ -34,15 +34,16 @@ BUDGETS = {
     "lowering": (1_024, 900),
     # Issue 35: patterns that stay whole.
     "planner": (1_433, 1_400),
-    "portable": (3_198, 3_200),
+    # Issue 32: batches of images that are made smaller, whose kernel resizes no result.
+    "portable": (3_209, 3_200),
     # Issue 33: a .pte is unpacked without torch. Issue 32: a .ptd that is missing or empty.
     # Issue 35: rows of a cache are written in place. Issue 32: arenas with room for views.
     "pte": (1_630, 1_500),
     # Issue 33: weights in the memory of a GPU, on which Python crashed. Issue 32: the order of a
     # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke; names of
     # what calls change in Python, and state that matters in later calls only; weights that an
-    # exported program ignores.
-    "quirks": (2_583, 2_300),
+    # exported program ignores; what scans carry in dynamic sizes.
+    "quirks": (2_605, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
@@ -58,7 +59,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_947, 24_000)
+HOST = (25_971, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.

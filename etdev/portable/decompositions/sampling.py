@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +97,8 @@ def _scale(size: Any, corners: bool) -> float:
     return (size - corners) / 2 if isinstance(size, int) else 1.0
 
 
-def _antialiased_bicubic(
+def _antialiased(
+    filters: tuple[int, Callable[[Tensor], Tensor]],
     x: Tensor,
     output_size: Sequence[int],
     align_corners: bool,
@@ -115,22 +117,24 @@ def _antialiased_bicubic(
         scale = 1 / factor if factor else size / length
         if align_corners:
             scale = (size - 1) / (length - 1) if length > 1 else 0.0
-        x = _resampled(x, dim, length, scale)
+        x = _resampled(x, dim, length, scale, *filters)
     return x.clone()
 
 
-def _resampled(x: Tensor, dim: int, length: int, scale: float) -> Tensor:
+def _resampled(
+    x: Tensor, dim: int, length: int, scale: float, reach: int, weigh: Callable[[Tensor], Tensor]
+) -> Tensor:
     """Means of the pixels around each place, by weights that are wider the smaller the image."""
     wide, size = max(scale, 1.0), x.shape[dim]
     shape = [length if axis == dim else 1 for axis in range(x.dim())]
     middle = (torch.arange(length, dtype=x.dtype, device=x.device) + 0.5) * scale
-    first = torch.clamp(torch.floor(middle - 2 * wide + 0.5), min=0)
-    end = torch.clamp(torch.floor(middle + 2 * wide + 0.5), max=size)
+    first = torch.clamp(torch.floor(middle - reach * wide + 0.5), min=0)
+    end = torch.clamp(torch.floor(middle + reach * wide + 0.5), max=size)
     total, weights = torch.zeros((), dtype=x.dtype), torch.zeros((), dtype=x.dtype)
-    for tap in range(math.ceil(4 * wide) + 1):
+    for tap in range(math.ceil(2 * reach * wide) + 1):
         place = first + tap
         inside = place < end
-        weight = torch.where(inside, _cubic(((place - middle + 0.5) * (1 / wide)).abs()), 0.0)
+        weight = torch.where(inside, weigh(((place - middle + 0.5) * (1 / wide)).abs()), 0.0)
         pixels = torch.index_select(x, dim, torch.clamp(place, max=size - 1).to(torch.int64))
         # Not only a product, since a NaN or infinity outside would be in it.
         part = torch.where(inside.reshape(shape), pixels * weight.reshape(shape), 0.0)
@@ -142,6 +146,9 @@ def _cubic(distance: Tensor) -> Tensor:
     near = (1.5 * distance - 2.5) * distance * distance + 1
     far = -0.5 * (((distance - 5) * distance + 8) * distance - 4)
     return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+
+
+antialiased = functools.partial(_antialiased, (1, lambda distance: (1 - distance).clamp(min=0)))
 
 
 def _grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
@@ -214,6 +221,6 @@ def _voxels(x: Tensor, corner: Sequence[_Weighted], sizes: Sequence[int]) -> Ten
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
-    aten._upsample_bicubic2d_aa.default: _antialiased_bicubic,
+    aten._upsample_bicubic2d_aa.default: functools.partial(_antialiased, (2, _cubic)),
     aten.grid_sampler_3d.default: _grid_sampler_3d,
 }
