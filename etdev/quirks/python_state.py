@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import define, field, frozen
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from etdev.upstream.fake_tensors import is_traceable_wrapper_subclass, write_count
+from etdev.upstream.fake_tensors import write_count
 
 _PLAIN = (int, float, complex, str, bytes)
 # Objects within objects that are looked into; what a trainer or a tokenizer holds is not state.
@@ -100,10 +99,12 @@ def are_equal(one: Any, other: Any) -> bool:
 
 def _is_single(value: Any) -> bool:
     """Return True if a value has no parts that a call might assign to."""
-    if isinstance(value, (type, FunctionType)):
-        return str(value.__module__).partition(".")[0] in _TRUSTED
-    known = (torch.nn.Module, torch.Tensor, ModuleType, random.Random, *_PLAIN)
-    return isinstance(value, known) or callable(value)
+    if isinstance(value, (torch.Tensor, ModuleType, random.Random, *_PLAIN)):
+        return True
+    if isinstance(value, torch.nn.Module) or not callable(value):
+        return False
+    kind = value if isinstance(value, (type, FunctionType)) else type(value)
+    return str(kind.__module__).partition(".")[0] in _TRUSTED
 
 
 def _parts(path: str, value: Any) -> list[tuple[str, Any, Any, Any]] | None:
@@ -133,18 +134,11 @@ def _identity(value: Any) -> Any:
         # It runs on, or asks a clock.
         return object()
     if isinstance(value, torch.Tensor):
-        return id(value), write_count(value), storage_of(value)
+        return id(value), write_count(value)
     # Arrays, iterators, objects with slots.
     with suppress(Exception):
         return id(value) if callable(value) else pickle.dumps(value)
     return id(value)
-
-
-def storage_of(value: torch.Tensor) -> Any:
-    """Return what identifies the memory of a tensor, whose `data` may be assigned to."""
-    if value.layout is not torch.strided or is_traceable_wrapper_subclass(value):
-        return None
-    return StorageWeakRef(value.untyped_storage()).cdata  # type: ignore[no-untyped-call]
 
 
 @define(eq=False)
@@ -205,9 +199,9 @@ class Reach:
                     self.roots[f"{module.__name__}.{key}", 0] = (vars(module), key, None)
 
     def _note(self, path: str, value: Any, is_free: bool = False) -> None:
-        if isinstance(value, _PLAIN):
+        if isinstance(value, (torch.Tensor, *_PLAIN)):
             if is_free:
                 self.roots[path, 0] = (None, None, value)
-        elif not isinstance(value, (torch.Tensor, torch.nn.Module)):
+        elif not isinstance(value, torch.nn.Module):
             self.roots[path, id(value)] = (None, None, value)
             self.roots[type(value).__name__, 0] = (None, None, type(value))

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.func import functional_call
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from etdev.edge.reference import (
     DOUBT,
@@ -27,7 +28,7 @@ from etdev.edge.reference import (
 )
 from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
-from etdev.quirks.python_state import Reach, are_equal, attributes, changed, places_of, storage_of
+from etdev.quirks.python_state import Reach, are_equal, attributes, changed, places_of
 from etdev.schema.quirk import Quirk, Stage
 from etdev.upstream.fake_tensors import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
 from etdev.upstream.trees import pytree
@@ -184,7 +185,8 @@ def _results(
 
 def _identity(value: torch.Tensor) -> Any:
     # What is assigned to the `data` of a tensor leaves no other trace.
-    return id(value), storage_of(value)
+    strided = value.layout is torch.strided
+    return id(value), StorageWeakRef(value.untyped_storage()).cdata if strided else None  # type: ignore[no-untyped-call]
 
 
 def _agree(module: torch.nn.Module, program: ExportedProgram) -> bool:

@@ -134,6 +134,10 @@ class Session:
         """Return the outputs of a call with floats computed in float64; none where it can't."""
         _, structure = self.reference.example()
         with suppress(Exception):
+            again, _ = called(self._module_before(call), call.inputs, structure)
+            # State in Python may have changed since then.
+            if mismatch(again, call.outputs, Tolerance(1e-4)):
+                return []
             module = self._module_before(call).double()
             inputs = [value.double() if _is_float(value) else value for value in call.inputs]
             outputs, _ = called(module, inputs, structure)

@@ -116,9 +116,13 @@ class Verifier:
     ) -> dict[str, Replay]:
         """Return the methods that can be verified, with sessions that have no calls yet."""
         methods = {}
+        apart = any(self._apart()) or not all(state.shared for state in self.artifact.state)
+        # They may share state in Python, too.
+        together = None if apart else Eager(list(self.references.values()))
         for group in groups:
-            eager = Eager([self.references[name] for name in group])
-            for name, reference in zip(group, eager.references, strict=True):
+            eager = together or Eager([self.references[name] for name in group])
+            for name in group:
+                reference = self.references[name]
                 facts, program = method_of(self.artifact, name), reference.program
                 if reason := _unverifiable(facts, reference, runner):
                     unverified.append(f"method {name!r}: {reason}")
@@ -238,6 +242,8 @@ class Verifier:
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
         alone = "every delegate and every portable kernel is right by itself"
+        if len(self._groups()) > 1:
+            alone += ", so methods may share state in Python, which torch.export forgets"
         if found.skipped:
             alone += f", except for those that can't be called alone: {', '.join(found.skipped)}"
         return f"; {cause or alone}"

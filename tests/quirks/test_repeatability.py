@@ -250,9 +250,39 @@ def late_in_a_generator(self, x):
     return x * next(self.held["generator"])
 
 
+def late_in_a_tensor():
+    count = torch.zeros(1)
+
+    def in_a_tensor(self, x):
+        nonlocal count
+        count = count + 1
+        return x * (1 + (count > 6))
+
+    return in_a_tensor
+
+
+class Late:
+    """An object that is called, and counts its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, module, x):
+        self.calls += 1
+        return x * (1 + (self.calls > 6))
+
+
+def late_in_a_module(self, x):
+    self.held["norm"](x.expand(4, 3))
+    return x * (1 + (self.held["norm"].num_batches_tracked > 6))
+
+
 @pytest.mark.parametrize(
     ("call", "place"),
     [
+        (late_in_a_tensor(), "in_a_tensor.count"),
+        (Late(), "self.call[0].calls"),
+        (late_in_a_module, "self.held['norm']._buffers['num_batches_tracked']"),
         (late_in_a_global, f"{__name__}.COUNTS['calls']"),
         (late_in_a_closure(), "in_a_closure.calls"),
         (late_in_a_list, "self.parts[0], self.parts[1]"),
@@ -262,7 +292,7 @@ def late_in_a_generator(self, x):
 def test_state_that_matters_only_in_later_calls_is_refused(call, place):
     COUNTS["calls"] = 0
     module = Holder(call)
-    module.held = {}
+    module.held = {"norm": nn.BatchNorm1d(3)}
     assert refusal(module) == differ(place)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import groupby
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -338,6 +339,42 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
     what = refused(lowered, edges=True, runner="python").what
     assert what.startswith("at nan: output 0 is off by ")
     assert what.endswith("; it is right by itself, so calls of another method disturb it")
+
+
+class Encodes(nn.Module):
+    """A method that leaves its result in an attribute, which another one reads."""
+
+    def __init__(self, memory):
+        super().__init__()
+        self.memory = memory
+
+    def forward(self, x):
+        self.memory.value = x * 2
+        return self.memory.value + 1
+
+
+class Decodes(Encodes):
+    def forward(self, x):
+        return x + self.memory.value
+
+
+@pytest.mark.parametrize("first", [Encodes, Decodes])
+def test_state_in_python_that_methods_share_is_never_verified(first):
+    memory = SimpleNamespace(value=torch.zeros(3))
+    order = [first, *({Encodes, Decodes} - {first})]
+    lowered = Lowerer([]).lower({kind.__name__: (kind(memory), (X,)) for kind in order})
+    what = refused(lowered, runner="python").what
+    assert what.endswith("so methods may share state in Python, which torch.export forgets")
+
+
+def test_float64_does_not_stand_in_for_a_model_that_is_not_as_it_was():
+    lowered = Lowerer([]).lower(Adds(), (X,))
+    session = session_of(lowered.decision.references["forward"], [], 2)
+    first, second = session.calls
+    assert session.exact(first)
+    assert session.exact(second)
+    second.outputs[0].mul_(2)
+    assert not session.exact(second)
 
 
 class Reads(nn.Module):

@@ -43,12 +43,12 @@ BUDGETS = {
     # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke; names of
     # what calls change in Python, and state that matters in later calls only; weights that an
     # exported program ignores; what scans carry in dynamic sizes.
-    "quirks": (2_605, 2_300),
+    "quirks": (2_601, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
     # near ties, and float64 where eager is off.
-    "runtime": (2_653, 1_900),
+    "runtime": (2_663, 1_900),
     "scaffold": (170, 200),
     "schema": (2_621, 2_300),
     # Issue 32: bytes of another process, and coins that are seldom tossed.
@@ -59,7 +59,7 @@ BUDGETS = {
     "upstream": (410, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_971, 24_000)
+HOST = (25_977, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
