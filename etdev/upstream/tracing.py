@@ -27,14 +27,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 _turn = threading.RLock()
 # A full collection waits for this many of the middle generation, each of 7,000 new objects.
 _NO_FULL_COLLECTION = 1_000_000
+# Warnings about code of torch and ExecuTorch, and about state, which etdev refuses by itself.
+_SELF_MADE = (
+    r"`isinstance\(treespec, LeafSpec\)`",
+    r"The tensor attributes? [^\n]* assigned during export",
+    "read_binary is deprecated",
+    "This API is experimental",
+)
 
 
 @contextmanager
 def turn() -> Iterator[None]:
     """Wait until no other thread lowers, and have no mode of torch's dispatcher on meanwhile."""
     with _turn, _disable_current_modes(), warnings.catch_warnings():
-        # torch warns of its own copies of the specs of pytrees.
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        for message in _SELF_MADE:
+            warnings.filterwarnings("ignore", message)
         yield
 
 

@@ -55,11 +55,11 @@ BUDGETS = {
     "testing": (1_517, 1_500),
     # Issue 32: the differences between versions of torch, from planner and portable.
     # Issue 35: a probe for writes in place.
-    # Issue 32: the dtypes that the verifier takes.
-    "upstream": (410, 400),
+    # Issue 32: the dtypes that the verifier takes; warnings of torch and ExecuTorch.
+    "upstream": (417, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (25_977, 24_000)
+HOST = (25_984, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
