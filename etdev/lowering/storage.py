@@ -9,11 +9,10 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.edge.shared_state import Weight, by_place
+from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Growth, StoredAgain
 
-# The owner of constants that no delegate holds; ExecuTorch stores equal ones once.
-_PROGRAM = "portable"
 # A plugin is said to make a .pte larger from this part of all weights on, and from these bytes.
 _PART, _LEAST = 10, 64 * 1024
 
@@ -67,7 +66,7 @@ def _stores(
         homes: dict[Hashable, str] = {}
         weights = [weight for weight in every if not weight.is_written]
         for weight in weights:
-            homes |= known[weight.method].get(weight.target, {_PROGRAM: _PROGRAM})
+            homes |= known[weight.method].get(weight.target, {PORTABLE: PORTABLE})
         if weights:
             yield weights, homes
 
@@ -81,10 +80,10 @@ def _homes(plan: MethodPlan) -> dict[str, dict[Hashable, str]]:
         home: Hashable = partition.backend_id if partition.named_data else alone
         for constant in partition.constants:
             own = found.setdefault(constant.target, {})
-            own.update({home: partition.plugin} if constant.inside else {_PROGRAM: _PROGRAM})
+            own.update({home: partition.plugin} if constant.inside else {PORTABLE: PORTABLE})
             copies[constant.target] = max(constant.copies, copies.get(constant.target, 1))
     for target, own in found.items():
         # Nodes outside of all partitions read it, too.
         if len(own) < copies[target]:
-            own[_PROGRAM] = _PROGRAM
+            own[PORTABLE] = PORTABLE
     return found

@@ -16,7 +16,7 @@ from etdev.graph.layout import (
     traced_contiguous,
     with_contiguous_weights,
 )
-from etdev.graph.ops import owner_of
+from etdev.graph.ops import owner_of, written_by
 from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import unwritten_constants
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
@@ -82,6 +82,31 @@ def _read_owner(node: Node) -> None:
     node.args = (owner, size, stride, place)
 
 
+def views_of_attention(program: ExportedProgram) -> list[Node]:
+    """Return the views of what attention returns, unless something writes to that memory."""
+    nodes = program.graph.nodes
+    written = {owner_of(value) for node in nodes for value in written_by(node)}
+    owners = {node: owner_of(node) for node in nodes if node.target == torch.ops.aten.view.default}
+    attention = torch.ops.aten.scaled_dot_product_attention.default
+    return [v for v, own in owners.items() if own.target == attention and own not in written]
+
+
+def _reshape(view: Node) -> None:
+    """Copy the viewed values where they lie in memory in another order."""
+    view.target = torch.ops.aten.reshape.default
+
+
+VIEWED_ATTENTION = Quirk(
+    name="viewed-attention",
+    stage=Stage.SOURCE,
+    summary="Attention that is decomposed has its result in another order in memory than the op "
+    "itself, so that a view of its batch and positions fails.",
+    upstream="not reported; torch/_decomp/decompositions.py, "
+    "scaled_dot_product_flash_attention_for_cpu",
+    affects="torch<2.16",
+    find=views_of_attention,
+    fix=partial(with_changed, change=_reshape),
+)
 STRIDED_VIEWS = Quirk(
     name="strided-views",
     stage=Stage.FUNCTIONAL,
@@ -124,4 +149,4 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     find=lambda program: mixing_convolutions(program.graph),
     fix=lambda program, _: with_contiguous_weights(program),
 )
-QUIRKS = (STRIDED_INPUTS, CHANNELS_LAST_WEIGHTS, STRIDED_VIEWS)
+QUIRKS = (STRIDED_INPUTS, CHANNELS_LAST_WEIGHTS, STRIDED_VIEWS, VIEWED_ATTENTION)

@@ -28,6 +28,19 @@ def strided_views() -> Repro:
 
 
 @repro
+def viewed_attention() -> Repro:
+    def attend(net, x):
+        heads = x.view(*x.shape[:2], 4, 4).transpose(1, 2)
+        mixed = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        # As GPT-2's Conv1D does.
+        rows = mixed.transpose(1, 2).reshape(x.shape).view(-1, 16)
+        return torch.addmm(net.layer.bias, rows, net.layer.weight)
+
+    net = model(attend, layer=nn.Linear(16, 16))
+    return Repro(net, [random(2, 3, 16), random(2, 3, 16, seed=1)], expects="error")
+
+
+@repro
 def channels_last_weights() -> Repro:
     module = nn.Conv2d(4, 6, 3).to(memory_format=LAST)
     return Repro(module, [random(2, 4, 8, 8)], expects="error")
