@@ -167,7 +167,7 @@ class Comparison:
             what = f"{where} have the shape {tuple(found.shape)}, or values that are not finite"
             raise VerifyError(self.who, what, "report it with the model's config")
         error = float((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
-        if error > self.tolerance:
+        if not error <= self.tolerance:
             what = f"{where} differ by {error:.1e}"
             cure = f"find the delegate with --plugin, or accept {error:.0e}"
             raise VerifyError(self.who, what, cure)

@@ -6,7 +6,7 @@ from decoders import LENGTH, SIZES, decoder
 from etdev_llm import generation
 from etdev_llm.comparison import Comparison, expected, prompts
 from etdev_llm.export import asked
-from etdev_llm.player import Player
+from etdev_llm.player import Player, Step
 
 from etdev import Lowerer
 from etdev.errors import RunError, SourceError, VerifyError
@@ -129,3 +129,9 @@ def test_a_model_that_raises_is_named():
         generation(model, 8)
     with pytest.raises(SourceError, match="can't have 65 tokens; give 2 to 64"):
         generation(decoder("llama"), 65)
+
+
+def test_logits_that_are_not_a_number_in_pytorch_are_not_verified():
+    steps = [Step("decode", (1,), 0, torch.tensor([[value, 1.0]]), 0.0) for value in (0, torch.nan)]
+    with pytest.raises(VerifyError, match=r"logits of step 0 \(decode\) differ by nan"):
+        Comparison("net.pte").compare(steps[:1], steps[1:])
