@@ -22,6 +22,7 @@ from etdev.upstream.trees import pytree
 
 # torch.export calls a custom op that writes to its inputs through this one.
 _FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized_v2
+_CHANNELS_LAST = (0, 2, 3, 1)
 _QUANTISED = "quantized_decomposed."
 # Their kernels fail in another order than their input's.
 _TRANSFORMS = ("aten._fft_r2c.default", "aten._fft_c2r.default")
@@ -29,9 +30,18 @@ _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 
 
 def unknown_orders(module: GraphModule) -> list[TensorSpec]:
-    """Return the memory specs that are neither contiguous nor channels last."""
-    nodes = (node for inner in graph_modules(module) for node in inner.graph.nodes)
-    return [s for node in nodes for s in _specs(node) if not is_known_order(s.dim_order)]
+    """Return the memory specs that are neither contiguous nor channels last.
+
+    So are results of delegates that are both, as images of one pixel: backends take them for
+    contiguous, and the runtime takes the sizes that they give for those of channels last.
+    """
+    nodes = [node for inner in graph_modules(module) for node in inner.graph.nodes]
+    unknown = [s for node in nodes for s in _specs(node) if not is_known_order(s.dim_order)]
+    calls = [node for node in nodes if node.target is executorch_call_delegate]
+    given = [s for call in calls for n in (call, *call.users) for s in _specs(n)]
+    return unknown + [
+        s for s in given if tuple(s.dim_order) == _CHANNELS_LAST and s.shape[2:] == [1, 1]
+    ]
 
 
 def _has_no_out_variant(node: Node) -> bool:
@@ -39,6 +49,9 @@ def _has_no_out_variant(node: Node) -> bool:
     op = node.target
     if not isinstance(op, EdgeOpOverload) or op.namespace == "aten":
         return False
+    if op_name(node).startswith(_QUANTISED):
+        # Under partitioner() no fix has imported them yet.
+        importlib.import_module("executorch.kernels.quantized")
     try:
         return op.to_out_variant() is None
     except RuntimeError:

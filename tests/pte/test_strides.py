@@ -46,3 +46,12 @@ def test_inputs_and_weights_may_be_views(plugins, weight, x):
     lowered = Lowerer(plugins).lower(program)
     assert_agrees(lowered, module, *calls)
     assert lowered.verify().calls == 3
+
+
+def test_a_delegate_gives_an_image_of_one_pixel_in_its_sizes():
+    def pooled(x):
+        pool = torch.nn.functional.max_pool2d(x, 2)
+        return pool, pool.sin() + x[:, :, :1, :1]
+
+    x = torch.randn(2, 3, 2, 2).to(memory_format=torch.channels_last)
+    assert_agrees(Lowerer(["cpu"]).lower(Function(pooled), (x,)), pooled, (x,))

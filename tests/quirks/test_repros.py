@@ -91,3 +91,11 @@ UNSEEN = {"narrowed-ranges"}
 
 def test_each_row_has_a_repro():
     assert ROWS.keys() - set(NAMES) == UNSEEN
+
+
+def test_the_partitioner_knows_quantised_kernels_in_a_new_process():
+    child = Judge(PARTITIONER)
+    try:
+        assert child.verdict("quantised-kernels").kind == "right"
+    finally:
+        child.close()
