@@ -37,13 +37,13 @@ _REFUSED = (
     *("weights.orthogonal_weight", "sizes.sorted_length", "values.ties"),
     *("flow.loop", "flow.map_over_two", "flow.map_with_two_results", "aliases.input_written"),
     *("aliases.input_written_at_once", "aliases.row_of_an_input_written"),
-    "aliases.input_written_with_another",
+    *("aliases.input_written_with_another", "architectures.fnet"),
 )
 EXPECTED = {(model, order): "refused" for model in _REFUSED for order in OURS}
-# XNNPACK takes the smallest numbers for 0, whatever its op.
-for _model in ("values.rounded_behind_a_sum", "values.smallest_numbers"):
-    for _order in ("cpu", "cpu, openvino", "partitioner"):
-        EXPECTED[_model, _order] = "wrong"
+# XNNPACK takes the smallest numbers for 0, whatever its op; rounded sums are off in float32, too.
+for _order in ("cpu", "cpu, openvino", "partitioner"):
+    EXPECTED["values.smallest_numbers", _order] = "wrong"
+    EXPECTED["values.rounded_behind_a_sum", _order] = "unstable"
 # NaN in places that PyTorch samples as the border, where OpenVINO's plugin ignores NaN by default.
 for _order in ("openvino, cpu", "cpu, openvino"):
     EXPECTED["heads.samples_beside_an_image", _order] = "wrong"
@@ -51,6 +51,8 @@ for _order in ("openvino, cpu", "cpu, openvino"):
 # lower the first one, and fails on the second one at run time.
 for _model in ("places.layer_of_one_channel", "places.shuffled_to_one_channel"):
     EXPECTED[_model, "partitioner"] = "refused"
+# ExecuTorch would misplace a view of what control flow returns, or overwrite it.
+EXPECTED["flow.views_of_what_flows_return", "partitioner"] = "refused"
 # Its random weights amplify rounding, in PyTorch, too.
 EXPECTED |= dict.fromkeys((("architectures.mobilenet_v1", order) for order in OURS), "unstable")
 

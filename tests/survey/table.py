@@ -31,7 +31,7 @@ result is further off.
 - **refused**: an error of etdev's that names the op. **no kernel**: the runtime here has none, of
   which `Lowerer` warns. **nothing**: no result has elements. **skipped**: by ExecuTorch's suite, in
   flows of partitioners. **wrong, raw, failed, crashed, hung**: faults.
-  Three of the zoo's are wrong on purpose: XNNPACK takes the smallest numbers for 0, and OpenVINO's
+  Two of the zoo's are wrong on purpose: XNNPACK takes the smallest numbers for 0, and OpenVINO's
   plugin ignores NaN unless `nan = "exact"`. `Lowered.verify`, which `etdev lower` calls, refuses
   each.
 - **unstable**: PyTorch itself is off from float64 by more than the tolerance, and etdev by at most
