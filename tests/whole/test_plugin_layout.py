@@ -23,7 +23,16 @@ EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
         *("compiler", "constraints", "layers", "matching", "notes"),
-        *("own_weights", "quantisers", "quirks", "soundness", "sources", "structure", "template"),
+        *(
+            "own_dequantisers",
+            "own_weights",
+            "quantisers",
+            "quirks",
+            "soundness",
+            "sources",
+            "structure",
+            "template",
+        ),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "own_weights", "soundness"},
