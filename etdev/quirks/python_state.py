@@ -91,9 +91,11 @@ def changed(before: Places, after: Places, copied: bool = True) -> set[tuple[str
 def are_equal(one: Any, other: Any) -> bool:
     """Return True if two tensors are known to have the same values."""
     try:
-        return one is not other and torch.equal(one, other)
+        same = one is not other and one.shape == other.shape and one.dtype == other.dtype
+        # NaN is not equal to itself.
+        return same and (torch.equal(one, other) or torch.allclose(one, other, 0, 0, True))
     # No tensors, or without values, or in a layout that torch doesn't compare.
-    except (TypeError, RuntimeError, NotImplementedError):
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError):
         return False
 
 

@@ -43,7 +43,7 @@ BUDGETS = {
     # delegate's result, and complex numbers, of which only ExecuTorch's verifier spoke; names of
     # what calls change in Python, and state that matters in later calls only; weights that an
     # exported program ignores; what scans carry in dynamic sizes; views of attention.
-    "quirks": (2_639, 2_300),
+    "quirks": (2_641, 2_300),
     "registry": (1_949, 1_900),
     # Issue 33: runners; the libraries that a .pte needs. Issue 32: sizes that depend on data, and
     # small outputs, which are compared by their own size; complex numbers, and NaN in words;
@@ -59,7 +59,7 @@ BUDGETS = {
     "upstream": (417, 400),
 }
 # Without portable/. Issues 33 and 34 add to the goal.
-HOST = (26_021, 24_000)
+HOST = (26_023, 24_000)
 # Issue 34: the page has 600 lines more for its hot list, map, tree, changes and Model Explorer.
 # Issue 33: etdev-cpp has `etdev size`.
 # Issue 32: etdev-cpu leaves images that are resized by scales of their own.
