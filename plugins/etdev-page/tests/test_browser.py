@@ -395,7 +395,9 @@ def test_candidates_are_drawn_by_error_and_latency_and_say_what_they_are(browser
     # A halved latency is as far below at any height.
     assert y0 < y3 < y1 < y2
     assert y1 - y0 == pytest.approx(y2 - y1, abs=1)
-    browser.evaluate("document.querySelectorAll('.scatter button')[2].focus()")
+    browser.evaluate(
+        "document.querySelectorAll('.scatter button')[2].dispatchEvent(new FocusEvent('focus'))"
+    )
     assert browser.texts(".chart pre") == ["candidate 2\n8da4w: 0, 2"]
     assert browser.evaluate("document.querySelectorAll('.scatter .marked').length") == 2
 
