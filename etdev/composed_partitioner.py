@@ -120,8 +120,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         _BEGUN.add(self)
         if self._composition.share_state:
             self._refuse_shared_state()
-        own = Method(self.method, exported_program)
-        self._composition.quirks.refuse([Stage.EXPORT], own, self.method)
+        source = Method(self.method, exported_program)
+        self._composition.quirks.refuse([Stage.EXPORT], source, self.method)
         self._barred = {}
         given = exported_program, self.method
         return self._planned(lambda own: completed(*given, own, self._barred, self._on_failure))[1]

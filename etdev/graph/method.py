@@ -163,8 +163,6 @@ def _assertions(graph: Graph) -> dict[Node, list[Node]]:
     origins: dict[Node, set[Node]] = {}
     asserted: dict[Node, set[Node]] = {}
     readers: dict[Node, list[Node]] = {}
-    given = set(graph.find_nodes(op="placeholder"))
-    sizes = {n for n in graph.nodes if n.all_input_nodes and given.issuperset(n.all_input_nodes)}
     for node in graph.nodes:
         numbers = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), PySymType)]
         if not numbers:
@@ -173,10 +171,10 @@ def _assertions(graph: Graph) -> dict[Node, list[Node]]:
         if isinstance(node.meta.get("val"), PySymType):
             origins[node] = known
         elif op_name(node).startswith(_ASSERTIONS):
-            asserted[node] = known
+            # Sizes of inputs are known before all partitions.
+            sizes = (n for n in known if {s.op for s in n.all_input_nodes} == {"placeholder"})
+            asserted[node] = known.difference(sizes) or known
         else:
-            # One that needs more numbers, but for those that inputs have, may depend on a partition
-            # that needs this reader.
-            about = ((a, numbers - sizes or numbers) for a, numbers in asserted.items())
-            readers[node] = [a for a, others in about if others <= known]
+            # One that needs more numbers may depend on a partition that needs this reader.
+            readers[node] = [a for a, about in asserted.items() if about <= known]
     return readers

@@ -82,7 +82,7 @@ class _Kept(dict[Any, Any]):
 
 def keep_ranges(mode: FakeTensorMode | None) -> FakeTensorMode | None:
     """Keep the ranges of sizes: a convolution traced for a batch of 2 takes none above 15."""
-    if mode and mode.shape_env:
+    if mode and mode.shape_env and not isinstance(mode.shape_env.var_to_range, _Kept):
         mode.shape_env.var_to_range = _Kept(mode.shape_env.var_to_range)
     return mode
 

@@ -76,7 +76,6 @@ def main() -> None:
             kinds = {order: v["kind"] for order, v in models[name].items()}
             record.console.print(f"{part} {name}: {kinds}")
             _save(known, part)
-        faults += [] if models else [f"{part}: no model is judged"]
         rows = list(table.rows(part, models))
         record.table(part, table.COLUMNS[1:], [row[1:] for row in rows])
         faults += table.faults(part, models, cells.EXPECTED if part == "zoo" else None)

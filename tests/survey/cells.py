@@ -40,7 +40,8 @@ _REFUSED = (
     *("aliases.input_written_with_another", "architectures.fnet"),
 )
 EXPECTED = {(model, order): "refused" for model in _REFUSED for order in OURS}
-# XNNPACK takes the smallest numbers for 0, whatever its op; rounded sums are off in float32, too.
+# XNNPACK takes the smallest numbers for 0, whatever its op. Where a sum is rounded, PyTorch's own
+# float32 is off, too.
 for _order in ("cpu", "cpu, openvino", "partitioner"):
     EXPECTED["values.smallest_numbers", _order] = "wrong"
     EXPECTED["values.rounded_behind_a_sum", _order] = "unstable"

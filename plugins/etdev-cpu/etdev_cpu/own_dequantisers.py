@@ -51,9 +51,9 @@ def give_own_dequantisers(
         readers = sorted(node.users, key=lambda reader: reader.op != "output")
         groups = [[reader] for reader in readers if alone(reader)]
         groups.append([reader for reader in readers if not alone(reader)])
-        for group in groups[1:]:
+        for group in filter(None, groups[1:]):
             with graph.inserting_after(node):
-                own = graph.node_copy(node) if group else node
+                own = graph.node_copy(node)
             for reader in group:
                 reader.replace_input_with(node, own)
     program.graph_module.recompile()
