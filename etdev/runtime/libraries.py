@@ -39,8 +39,9 @@ class Library:
         """
         data, wanted, place = _contents(self.path), name.encode() + b"\0", -1
         while (place := data.find(wanted, place + 1)) >= 0:
-            before = chr(data[place - 1])
-            if not (before.isalnum() or before in "_:."):
+            # Bytes, not a str: code before the name may end with 0xff, in which str sees a letter.
+            before = data[place - 1 : place]
+            if not (before.isalnum() or before in b"_:."):
                 return True
         return False
 

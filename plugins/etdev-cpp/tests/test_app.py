@@ -35,10 +35,10 @@ class Flags(nn.Module):
 
 
 class Scale(nn.Module):
-    """A method of a dynamic size."""
+    """A method of a dynamic size, which it computes with."""
 
     def forward(self, x):
-        return x * 2
+        return x.flatten() * x.shape[0]
 
 
 class Total(nn.Module):
@@ -173,6 +173,8 @@ def test_an_app_prints_what_eager_prints(app):
     assert "static constexpr std::array<int32_t, 2> kInput0Sizes{8, 3};" in text
     assert f'kData = "{data.name}"' in text
     assert "kShareArenas = true" in text
+    scale = next(m for m in read(folder / "my-net.pte").methods if m.name == "scale")
+    assert "aten::sym_size.int" in scale.operators
 
 
 def test_a_call_that_does_not_fit_is_an_error_with_its_line(app):
