@@ -16,7 +16,7 @@ from etdev.schema.documents import LOWERING
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
-    from etdev.runtime.verification import Verification
+    from etdev.verify.verification import Verification
 
 
 @click.command("lower", cls=Command, epilog=options.SOURCE)

@@ -18,10 +18,10 @@ from etdev.schema.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
-    from etdev.runtime.compare import Difference
-    from etdev.runtime.verification import Verification
-    from etdev.runtime.verify import Verifier
     from etdev.runtime.worker import CallResult
+    from etdev.verify.tolerance import Difference
+    from etdev.verify.verification import Verification
+    from etdev.verify.verifier import Verifier
 
 
 @click.command("run", cls=Command)
@@ -111,10 +111,10 @@ def command(
         from etdev.cli import sources
         from etdev.registry import load
         from etdev.registry.selection import discover
-        from etdev.runtime.compare import flat
         from etdev.runtime.inputs import load_inputs, random_inputs
         from etdev.runtime.run import run
         from etdev.runtime.runners import runner_of
+        from etdev.upstream.trees import flat
 
         plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
         if check:
@@ -172,8 +172,8 @@ def _checked(
     verifier: Verifier, method: str, result: CallResult, inputs: Sequence[Any] | None
 ) -> tuple[Sequence[Difference], Verification | None, VerifyError | None]:
     """Return how far the outputs of a run are from PyTorch's, the verification, or its error."""
-    from etdev.runtime.compare import compare
-    from etdev.runtime.sessions import Eager
+    from etdev.verify.oracle import Eager
+    from etdev.verify.tolerance import compare
 
     verification = failure = None
     try:
@@ -196,7 +196,7 @@ def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Ver
     from etdev.edge.shared_state import references_of, shared_states
     from etdev.quirks import QUIRKS
     from etdev.quirks.table import Table
-    from etdev.runtime.verify import Verifier
+    from etdev.verify.verifier import Verifier
 
     # The state of a method may cross to any other one.
     programs = {name: known.export(Table(QUIRKS)) for name, known in methods.items()}

@@ -15,10 +15,10 @@ _STATES = {"hit": "found in the cache", "bypassed": "compiled and not cached"}
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
-    from etdev.runtime.compare import Difference
-    from etdev.runtime.verification import Verification
     from etdev.runtime.worker import CallResult
     from etdev.schema.plan import MethodPlan
+    from etdev.verify.tolerance import Difference
+    from etdev.verify.verification import Verification
 
 
 def stages(seconds: Mapping[str, float]) -> Sheet:

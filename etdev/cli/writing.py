@@ -20,7 +20,7 @@ from etdev.schema.structuring import CONVERTER
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
-    from etdev.runtime.verification import Verification
+    from etdev.verify.verification import Verification
 
 # Ops on portable kernels that are shown.
 _TOP = 5

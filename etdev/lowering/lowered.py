@@ -24,13 +24,13 @@ from etdev.runtime.child import CHILD
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.libraries import check_libraries
-from etdev.runtime.verification import Verification
-from etdev.runtime.verify import STEPS, Verifier
 from etdev.schema.limits import Budget
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
 from etdev.upstream.tracing import forgotten_code, turn
+from etdev.verify.verification import Verification
+from etdev.verify.verifier import STEPS, Verifier
 
 
 @define(eq=False, slots=False, repr=False)
@@ -172,7 +172,7 @@ class Lowered:
             edges: Raise if a call at NaN, infinities, the edge values of each dtype or a size of 0
                 differs; by default the first ones and the size are tried, and reported apart.
             tolerance: Largest error relative to the largest value of an output; by default what
-                etdev/runtime/compare.py says for the dtypes and backends.
+                etdev/verify/tolerance.py says for the dtypes and backends.
             strict: Raise if something can't be verified here, such as a delegate whose backend this
                 runtime lacks; None takes it from the lowering.
             path: A .pte that `save` wrote; None emits one for the time being.

@@ -1,1 +1,1 @@
-"""Finished .pte files in ExecuTorch's runtime: run, checked, verified, profiled and bisected."""
+"""Finished .pte files in ExecuTorch's runtime: run, checked and profiled."""

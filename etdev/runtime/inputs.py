@@ -12,7 +12,7 @@ from etdev.errors import RunError, SourceError, first_line
 from etdev.graph.nodes import dtype_name
 from etdev.pte.artifact import Artifact, MethodArtifact, Value
 from etdev.pte.read import read
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 
 def load_inputs(path: str | Path) -> list[Any]:

@@ -22,10 +22,10 @@ from executorch.runtime import Runtime
 from etdev.edge.reference import duplicates, written
 from etdev.errors import RunError
 from etdev.lowering.lowered import Lowered
-from etdev.runtime.compare import flat
 from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
 from etdev.upstream.emission import content_of
+from etdev.upstream.trees import flat
 
 # Runs a payload: `simulate(payload, inputs)` returns its outputs. With an argument `data` it gets
 # the delegate's named data, bytes by key, and with `compile_specs` the compile specs.

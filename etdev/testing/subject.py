@@ -23,7 +23,6 @@ from etdev.pte.read import read
 from etdev.registry import Registry, answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object
-from etdev.runtime.compare import Tolerance, flat, mismatch
 from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_series
 from etdev.schema.plan import MethodPlan
@@ -31,6 +30,8 @@ from etdev.testing import global_settings, programs
 from etdev.testing.fakes import FAKE
 from etdev.testing.programs import Calls
 from etdev.testing.simulation import Simulation, Simulator
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import Tolerance, mismatch
 
 # Returns the outputs of each call; state is carried from call to call.
 Run = Callable[[Calls], Sequence[Sequence[Any]]]

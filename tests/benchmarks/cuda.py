@@ -19,8 +19,9 @@ from examples import minilm
 from models import nets
 
 from etdev import Lowerer
-from etdev.runtime.compare import compare, flat
 from etdev.runtime.run import run
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import compare
 
 MODELS = {"minilm": minilm.model, "resnet18": nets.resnet18, "llama": nets.cached_llama}
 CALLS = 50

@@ -20,7 +20,7 @@ from executorch.runtime import Runtime
 from models import decoders, nets
 
 from etdev import Lowerer
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 MODELS: Mapping[str, Callable[[], nets.Model]] = {
     "mlp": nets.mlp,

@@ -22,7 +22,7 @@ Call = Callable[[], Sequence[Any]]
 
 def eager(module: Any, inputs: Sequence[Any], threads: int) -> Call:
     """PyTorch itself."""
-    from etdev.runtime.compare import flat
+    from etdev.upstream.trees import flat
 
     return lambda: flat(module(*inputs))
 
@@ -31,7 +31,7 @@ def compiled(module: Any, inputs: Sequence[Any], threads: int) -> Call:
     """torch.compile with Inductor."""
     import torch
 
-    from etdev.runtime.compare import flat
+    from etdev.upstream.trees import flat
 
     own = torch.compile(module)
     return lambda: flat(own(*inputs))
@@ -102,7 +102,7 @@ def measure(name: str, model: str, threads: int) -> dict[str, Any]:
     import torch
     from benchmarks.tune import MODELS
 
-    from etdev.runtime.compare import flat
+    from etdev.upstream.trees import flat
 
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)

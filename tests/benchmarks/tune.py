@@ -32,7 +32,7 @@ from models import nets
 import etdev
 from etdev import EtdevError, Lowerer
 from etdev.errors import first_line
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 MODELS: Mapping[str, Callable[[], nets.Model]] = {
     "minilm": minilm.model,

@@ -19,8 +19,8 @@ from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
-from etdev.runtime.sessions import Eager
 from etdev.upstream.trees import pytree
+from etdev.verify.oracle import Eager
 
 SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 

@@ -13,7 +13,7 @@ from toys.runtime import assert_agrees, execute
 import etdev
 from etdev import Lowerer
 from etdev.errors import LoweringError
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 

@@ -14,7 +14,7 @@ from toys.runtime import assert_agrees, execute
 from etdev import Lowerer, Settings
 from etdev.errors import LoweringError
 from etdev.portable.decompositions import linalg, order, reductions
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 layers, aten = nn.functional, torch.ops.aten
 NUMBERS = torch.tensor([0, -0.0, 1, -1, 2.5, -3.75, 7, 60, -12.5, 1e-8, math.inf, math.nan])

@@ -15,11 +15,11 @@ from torch.export import Dim
 
 from etdev import Lowerer
 from etdev.errors import RunError
-from etdev.runtime.bisect import bisection
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import Tolerance
 from etdev.runtime.decision import Decision
-from etdev.runtime.sessions import Call
+from etdev.verify.bisect import bisection
+from etdev.verify.oracle import Call
+from etdev.verify.tolerance import Tolerance
 
 
 @frozen(eq=False)
@@ -89,7 +89,7 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
 
 def test_parts_that_fail_by_themselves_are_blamed_only_for_a_failure(mlp, monkeypatch):
     fails = Outcome([], "the runtime failed with set_inputs")
-    monkeypatch.setattr("etdev.runtime.bisect.run_series", lambda *_, **__: fails)
+    monkeypatch.setattr("etdev.verify.bisect.run_series", lambda *_, **__: fails)
     found = bisection(mlp.path, mlp.decision, "forward", [call(mlp.inputs)])
     assert found.culprit(Tolerance(1e-4)) is None
     assert len(found.skipped) == 3

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from etdev.errors import RunError
-from etdev.runtime.compare import Difference, Tolerance, compare, flat, mismatch
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import Difference, Tolerance, compare, mismatch
 
 NAN, INF = math.nan, math.inf
 

@@ -7,9 +7,9 @@ import torch
 from models import nets
 
 from etdev.errors import ArtifactError, RunError
-from etdev.runtime.compare import compare
 from etdev.runtime.inputs import random_inputs
 from etdev.runtime.run import run
+from etdev.verify.tolerance import compare
 
 
 def test_outputs_equal_eager(mlp_pte):

@@ -30,7 +30,7 @@ from etdev.registry.adapted import adapt
 from etdev.runtime.child import Outcome
 from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_series
-from etdev.runtime.sessions import Eager, session_of
+from etdev.verify.oracle import Eager, session_of
 
 aten = torch.ops.aten
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -286,7 +286,7 @@ def test_a_program_that_dies_at_an_edge_value_is_called_at_the_next_ones(monkeyp
         return done if first is None else evolve(dies, values=done.values)
 
     lowered, module = Lowerer([]).lower(nn.ReLU(), (X,)), Lowerer([]).lower(Sum(), (X,))
-    monkeypatch.setattr("etdev.runtime.verify.run_series", run)
+    monkeypatch.setattr("etdev.verify.verifier.run_series", run)
     edges = lowered.verify(runner="python").edges
     assert [call.problem for call in edges] == [dies.failure, ""]
     # The state is lost, so that nothing can be compared with later calls.
@@ -322,7 +322,7 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
         names.extend(facts.name for facts, _ in calls)
         return run_series(path, calls, data)
 
-    monkeypatch.setattr("etdev.runtime.verify.run_series", run)
+    monkeypatch.setattr("etdev.verify.verifier.run_series", run)
     assert lowered.verify(steps=4, runner="python").calls == 8
     ordinary = names[:8]
     assert sorted(ordinary) == ["adds"] * 4 + ["counts"] * 4
@@ -335,7 +335,7 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
             done.values[-1].outputs[0].add_(1)
         return done
 
-    monkeypatch.setattr("etdev.runtime.verify.run_series", disturbed)
+    monkeypatch.setattr("etdev.verify.verifier.run_series", disturbed)
     what = refused(lowered, edges=True, runner="python").what
     assert what.startswith("at nan: output 0 is off by ")
     assert what.endswith("; it is right by itself, so calls of another method disturb it")
@@ -407,7 +407,7 @@ def test_calls_of_methods_that_share_state_are_mixed_in_one_loaded_program(tmp_p
         seen.append(([facts.name for facts, _ in calls], share_arenas))
         return run_series(path, calls, data, share_arenas=share_arenas)
 
-    monkeypatch.setattr("etdev.runtime.verify.run_series", run)
+    monkeypatch.setattr("etdev.verify.verifier.run_series", run)
     done = lowered.verify(path=path, steps=4, strict=True, runner="python")
     assert (done.calls, done.unverified) == (12, ())
     ((names, shared),) = seen
@@ -417,7 +417,7 @@ def test_calls_of_methods_that_share_state_are_mixed_in_one_loaded_program(tmp_p
     def apart(path, calls, data, runner, share_arenas):
         return run_series(path, calls, data)
 
-    monkeypatch.setattr("etdev.runtime.verify.run_series", apart)
+    monkeypatch.setattr("etdev.verify.verifier.run_series", apart)
     with pytest.raises(VerifyError, match=r"step \d: output 0 is off by"):
         lowered.verify(path=path, runner="python")
 

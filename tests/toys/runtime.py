@@ -14,7 +14,7 @@ from executorch.runtime import Runtime
 from packaging.version import Version
 
 from etdev.lowering.lowered import Lowered
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 Inputs = Sequence[Any]
 # The wheels before 1.5 are built without it.

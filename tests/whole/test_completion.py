@@ -14,7 +14,7 @@ from zoo import state
 import etdev
 from etdev.errors import LoweringError
 from etdev.lowering.completion import completed
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 pytestmark = [
     pytest.mark.skipif(

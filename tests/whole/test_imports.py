@@ -21,6 +21,7 @@ STOREYS = (
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
     ("quirks", "runtime"),
+    ("verify",),
     ("lowering",),
     ("lowerer",),
     ("composed_partitioner",),

@@ -18,7 +18,8 @@ from models.matrix import LARGE, SMALL
 from etdev import Lowerer
 from etdev.errors import EtdevError
 from etdev.pte.read import read
-from etdev.runtime.compare import compare, flat
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import compare
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

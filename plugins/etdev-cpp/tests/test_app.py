@@ -22,7 +22,8 @@ from torch.export import Dim
 from etdev import Lowerer
 from etdev.errors import RunError
 from etdev.pte.read import read
-from etdev.runtime.compare import compare, flat
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import compare
 
 pytestmark = pytest.mark.usefixtures("compiles")
 

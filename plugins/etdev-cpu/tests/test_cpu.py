@@ -21,8 +21,8 @@ from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.registry.answers import probe
 from etdev.registry.selection import from_object
-from etdev.runtime.compare import flat
 from etdev.runtime.run import execute
+from etdev.upstream.trees import flat
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 

@@ -14,7 +14,8 @@ from toys.aoti import NEEDS_1_5
 
 import etdev
 from etdev import Lowerer
-from etdev.runtime.compare import compare, flat
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import compare
 
 pytestmark = NEEDS_1_5
 

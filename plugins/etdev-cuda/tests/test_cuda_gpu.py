@@ -11,8 +11,9 @@ from etdev import CPU, Device, Lowerer
 from etdev.pte.ptd import find
 from etdev.pte.read import read
 from etdev.runtime.check import check
-from etdev.runtime.compare import compare, flat
 from etdev.runtime.run import run
+from etdev.upstream.trees import flat
+from etdev.verify.tolerance import compare
 
 MISSING = machine.probe().unfit
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]

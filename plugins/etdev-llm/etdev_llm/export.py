@@ -18,7 +18,7 @@ from etdev.schema.documents import Document
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
-    from etdev.runtime.verification import Verification
+    from etdev.verify.verification import Verification
     from etdev_llm.comparison import Comparison
     from etdev_llm.sources import Recipe
 
@@ -178,7 +178,7 @@ class _Job:
         """Repeat generations of PyTorch with a .pte, and compare each call."""
         from etdev.pte.read import read
         from etdev.runtime.runners import verifying
-        from etdev.runtime.verification import Verification
+        from etdev.verify.verification import Verification
         from etdev_llm.comparison import Comparison, generated, prompts, replayed, tolerance_of
 
         self.say("verify", str(path.name))

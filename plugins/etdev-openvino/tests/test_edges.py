@@ -11,7 +11,7 @@ from etdev_openvino.plugin import OpenVinoPlugin
 from executorch.runtime import Runtime
 
 from etdev import Lowerer
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 X, INDEX = torch.linspace(-3, 3, 24).reshape(2, 3, 4), torch.tensor([[0, 1]])
 MASK = X > 0

@@ -35,7 +35,7 @@ from etdev.errors import PluginError
 from etdev.lowerer import Settings
 from etdev.registry.answers import probe
 from etdev.registry.selection import from_object
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 OPENVINO = OpenVinoPlugin(precision="f32")
 # The corpus holds ops that ExecuTorch's verifier doesn't know.

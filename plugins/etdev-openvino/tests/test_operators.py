@@ -19,7 +19,7 @@ from models import operators
 
 from etdev import Lowerer
 from etdev.lowerer import Settings
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 
 LENIENT = Settings(compile_config=EdgeCompileConfig(_check_ir_validity=False))
 # These differ on ExecuTorch's portable kernels, and `addcmul` fails before any plugin is asked;

@@ -14,8 +14,8 @@ from blake3 import blake3
 
 from etdev.edge.reference import Reference
 from etdev.errors import TuneError, VerifyError
-from etdev.runtime.compare import Tolerance, compare
-from etdev.runtime.sessions import Call, is_random, session_of
+from etdev.verify.oracle import Call, is_random, session_of
+from etdev.verify.tolerance import Tolerance, compare
 from etdev_tune.metric import Metric
 
 # Calls of each method that are compared, or as many as are given.

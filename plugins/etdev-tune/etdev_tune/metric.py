@@ -11,7 +11,7 @@ from attrs import field, frozen
 from blake3 import blake3
 
 from etdev.errors import TuneError, first_line
-from etdev.runtime.sessions import Call
+from etdev.verify.oracle import Call
 
 
 @frozen(eq=False)

@@ -7,7 +7,7 @@ import torch
 from etdev_tune.metric import Metric
 
 from etdev import TuneError
-from etdev.runtime.sessions import Call
+from etdev.verify.oracle import Call
 
 X = torch.arange(4.0)
 CALLS = [Call((X,), (X + 1,), (), {})]

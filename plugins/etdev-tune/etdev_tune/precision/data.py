@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from etdev.edge.reference import Reference
 from etdev.edge.source import FORWARD
 from etdev.errors import TuneError, first_line
-from etdev.runtime.compare import flat
+from etdev.upstream.trees import flat
 from etdev_tune.cases import Case, Leaves, cases_of
 from etdev_tune.metric import Metric
 from etdev_tune.precision.application import bounds

@@ -28,17 +28,17 @@ from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, methods_in, read
 from etdev.registry.masked import partitions_of
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import Tolerance, mismatch, steps_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner
-from etdev.runtime.sessions import Call
 from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.schema.tensors import STARTED
 from etdev.upstream.emission import NamedDataStore
+from etdev.verify.oracle import Call
+from etdev.verify.tolerance import Tolerance, mismatch, steps_of
 
 
 @define(eq=False, slots=False)

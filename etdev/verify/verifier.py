@@ -19,18 +19,18 @@ from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
-from etdev.runtime.bisect import bisection
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import TINY, Tolerance, steps_of, tolerance_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
-from etdev.runtime.replay import Replay
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
-from etdev.runtime.sessions import Call, Eager, Session, interleaved, is_random, new_session, plays
-from etdev.runtime.verification import EdgeCall, Verification
 from etdev.schema.report.sheet import counted
 from etdev.schema.stages import Listener
+from etdev.verify.bisect import bisection
+from etdev.verify.oracle import Call, Eager, Session, interleaved, is_random, new_session, plays
+from etdev.verify.replay import Replay
+from etdev.verify.tolerance import TINY, Tolerance, steps_of, tolerance_of
+from etdev.verify.verification import EdgeCall, Verification
 
 STEPS = 3
 _CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"

@@ -16,8 +16,8 @@ from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify import folding
 from etdev.errors import EtdevError, VerifyError
 from etdev.graph.nodes import graph_modules
-from etdev.runtime.compare import TINY, Tolerance, mismatch
-from etdev.runtime.samples import Samples
+from etdev.verify.inputs import Samples
+from etdev.verify.tolerance import TINY, Tolerance, mismatch
 
 # Calls that show how far outputs move.
 _RUNS = 16

@@ -104,11 +104,6 @@ def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
     return [float(n.args[1]) if n and op_name(n) == _DEQUANTISER else 0.0 for n in found]
 
 
-def flat(value: Any) -> list[Any]:
-    """Flatten inputs or outputs of eager PyTorch into the order of a .pte."""
-    return [leaf for leaf in pytree.tree_leaves(value) if leaf is not None]
-
-
 def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]:
     """Measure how far each output is from eager: infinitely far, if it has another shape."""
     if len(outputs) != len(expected):

@@ -12,9 +12,9 @@ from attrs import field, frozen
 from etdev.edge.reference import DOUBT
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import Tolerance, furthest, mismatch, with_decided
-from etdev.runtime.sessions import Call, Session
 from etdev.schema.report.sheet import counted
+from etdev.verify.oracle import Call, Session
+from etdev.verify.tolerance import Tolerance, furthest, mismatch, with_decided
 
 
 @frozen(eq=False)

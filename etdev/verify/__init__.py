@@ -1,0 +1,1 @@
+"""Verification of a .pte against the model in eager PyTorch."""
