@@ -35,6 +35,17 @@ class Net(nn.Module):
         return torch.cumsum(torch.cumsum(x + x, 0) * 3, 0) - x
 
 
+class Larger(nn.Module):
+    """An addition, and apart from it a larger partition for XNNPACK."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh())
+
+    def forward(self, x):
+        return self.layers(torch.cumsum(x + x, 0))
+
+
 class Outer(Executor):
     """An executor with one process that is not etdev's own."""
 
@@ -128,6 +139,13 @@ def test_what_a_slow_worker_has_is_taken_back(ready, moody):
     plugin = moody(dawdles=5)
     Lowerer([plugin], jobs=2).lower(Net(), (X,))
     assert {op for process, op in plugin.calls() if process == os.getpid()} == {ADD, MUL, SUB}
+
+
+def test_a_time_limit_on_one_plugin_leaves_the_others_to_both_processes(moody):
+    """The other plugin's partition is the larger one, and the worker has not begun yet."""
+    plugins, model = [moody(), "cpu"], Larger().eval()
+    here = lowered_bytes(Lowerer(plugins), model, (X,))
+    assert lowered_bytes(Lowerer(plugins, jobs=2, limits=limited(300)), model, (X,)) == here
 
 
 @pytest.mark.suite

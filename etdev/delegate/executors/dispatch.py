@@ -68,8 +68,9 @@ class Dispatcher:
 
     def run(self, tasks: Sequence[Task], here: Callable[[Task], Done]) -> Iterator[Done]:
         """Compile tasks, in any order; `here` compiles one in this process."""
-        # Large ones first, so that none of them is the last to begin.
-        waiting = deque(sorted(tasks, key=lambda task: -task.call.nodes))
+        # Those that only a worker can compile first, and large ones, so that none of them is the
+        # last to begin.
+        waiting = deque(sorted(tasks, key=lambda task: (self._shares(task), -task.call.nodes)))
         while waiting or self._sent or self._local or self._lost:
             while waiting and not self._lost and len(self._sent) < self._room(waiting):
                 self._send(waiting.popleft())
