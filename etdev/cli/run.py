@@ -19,7 +19,7 @@ from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.runtime.worker import CallResult
-    from etdev.verify.tolerance import Difference
+    from etdev.verify.tolerance import OutputError
     from etdev.verify.verification import Verification
     from etdev.verify.verifier import Verifier
 
@@ -106,7 +106,7 @@ def command(
     # What is wrong with the file is said at once.
     read(program)
     model = verification = failure = None
-    differences: Sequence[Difference] = ()
+    differences: Sequence[OutputError] = ()
     with working(runs=True) as say:
         from etdev.cli import sources
         from etdev.registry import load
@@ -170,7 +170,7 @@ def command(
 
 def _checked(
     verifier: Verifier, method: str, result: CallResult, inputs: Sequence[Any] | None
-) -> tuple[Sequence[Difference], Verification | None, VerifyError | None]:
+) -> tuple[Sequence[OutputError], Verification | None, VerifyError | None]:
     """Return how far the outputs of a run are from PyTorch's, the verification, or its error."""
     from etdev.verify.oracle import Eager
     from etdev.verify.tolerance import compare

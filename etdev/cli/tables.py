@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.worker import CallResult
     from etdev.schema.plan import MethodPlan
-    from etdev.verify.tolerance import Difference
+    from etdev.verify.tolerance import OutputError
     from etdev.verify.verification import Verification
 
 
@@ -68,7 +68,7 @@ def verification(verification: Verification | None) -> Iterator[str]:
                 yield f"method {method!r} departs from PyTorch at {', '.join(values)}: {problem}"
 
 
-def run_lines(result: CallResult, differences: Sequence[Difference]) -> Iterator[str]:
+def run_lines(result: CallResult, differences: Sequence[OutputError]) -> Iterator[str]:
     """Yield each output with its error against PyTorch if that is known, and the latency."""
     for index, output in enumerate(result.outputs):
         shape = tuple(output.shape) if hasattr(output, "shape") else output
@@ -78,7 +78,7 @@ def run_lines(result: CallResult, differences: Sequence[Difference]) -> Iterator
     yield f"latency: {result.median_ms:.2f} ms median of {len(times)}, fastest {min(times):.2f}"
 
 
-def run_fields(result: CallResult, differences: Sequence[Difference]) -> dict[str, Any]:
+def run_fields(result: CallResult, differences: Sequence[OutputError]) -> dict[str, Any]:
     """Return outputs and latency as plain data."""
     outputs = [
         {

@@ -34,7 +34,7 @@ COMMAND = (sys.executable, "-m", "etdev.runtime.child")
 
 
 @frozen(eq=False)
-class Outcome:
+class ChildResult:
     """The result of a call in a child process.
 
     Args:
@@ -78,13 +78,13 @@ class Child:
 
     def run(
         self, function: Callable[..., Iterator[Any]], *args: Any, limit_s: float = LIMIT_S
-    ) -> Outcome:
+    ) -> ChildResult:
         """Run a generator function in the process and collect the values that it yields."""
         return self.ask(_pickled((function, args)), _answers, limit_s)
 
     def ask(
         self, call: bytes, answers: Callable[[IO[bytes]], Iterator[Any]], limit_s: float = LIMIT_S
-    ) -> Outcome:
+    ) -> ChildResult:
         """Send a call to the process and collect the values of its answers.
 
         Args:
@@ -107,7 +107,7 @@ class Child:
                 process.stdin.flush()
                 for value in answers(process.stdout):
                     values.append(value)
-                return Outcome(values)
+                return ChildResult(values)
             except Raised as error:
                 failure = f"{self.name} failed with {error}"
             except (EOFError, OSError, pickle.UnpicklingError):
@@ -124,7 +124,7 @@ class Child:
                 if late.is_set() and self._process:
                     # Killed just after the last value.
                     self._ended()
-            return Outcome(values, f"{failure}{self._first_error(logged)}")
+            return ChildResult(values, f"{failure}{self._first_error(logged)}")
 
     def close(self) -> None:
         """Kill the process."""

@@ -19,7 +19,7 @@ from etdev.runtime.runners import PYTHON, Runner
 from etdev.schema.ledger import Entry
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.profile import Call, Cost, Profile
+from etdev.schema.profile import Cost, Instruction, Profile
 from etdev.upstream.emission import instruction_of
 
 # The runtime's names for the events of whole instructions, which contain all other events.
@@ -61,7 +61,9 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
         costs=tuple(sorted(shares, key=lambda cost: -cost.ms)),
         runs=max((len(event.perf_data.raw) - 1 for event in events), default=0) or 1,
         times=dict(_times(timed, shares, planned)) if planned else {},
-        calls=tuple(Call(s.chain, s.index, _name(s, planned) or s.name, ms) for s, ms in timed),
+        instructions=tuple(
+            Instruction(s.chain, s.index, _name(s, planned) or s.name, ms) for s, ms in timed
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from etdev.errors import RunError
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
-from etdev.runtime.child import LIMIT_S, Outcome
+from etdev.runtime.child import LIMIT_S, ChildResult
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.runners import PYTHON, Runner
 from etdev.runtime.worker import CallResult, Program
@@ -68,7 +68,7 @@ def run_series(  # noqa: PLR0913 (the arguments of `run`)
     limit_s: float = LIMIT_S,
     runner: Runner = PYTHON,
     share_arenas: bool = False,
-) -> Outcome:
+) -> ChildResult:
     """Load the methods of one program and call them in turn; states are carried from call to call.
 
     The values of the outcome are a CallResult for each call that finished.
@@ -89,7 +89,7 @@ def _checked(
     return facts, program, given
 
 
-def _value(outcome: Outcome, path: str | Path, facts: MethodArtifact) -> Any:
+def _value(outcome: ChildResult, path: str | Path, facts: MethodArtifact) -> Any:
     """Return the only value of a function that ran in the child process."""
     if outcome.failure is None:
         return outcome.values[0]

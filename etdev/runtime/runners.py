@@ -12,7 +12,7 @@ from etdev.errors import EtdevError, EtdevWarning, RunError
 from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.registry import answers, extensions
 from etdev.registry.plugin import Plugin
-from etdev.runtime.child import CHILD, Child, Outcome
+from etdev.runtime.child import CHILD, Child, ChildResult
 from etdev.runtime.worker import (
     Program,
     find_missing,
@@ -55,16 +55,18 @@ class Runner(Protocol):
     def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
         """Return the backends and the kernels that it lacks for a method."""
 
-    def load(self, program: Program, method: str) -> Outcome:
+    def load(self, program: Program, method: str) -> ChildResult:
         """Load a method, and yield no value."""
 
-    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> Outcome:
+    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> ChildResult:
         """Call methods in turn, each by name and inputs, in one loaded program.
 
         The values are a CallResult for each call that finished, with the times of `repeat` more.
         """
 
-    def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
+    def trace(
+        self, program: Program, method: str, inputs: Sequence[Any], count: int
+    ) -> ChildResult:
         """Call a method several times; the value is its ETDump, empty if none is written."""
 
     def close(self) -> None:
@@ -97,14 +99,16 @@ class PythonRunner:
     def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
         return self.lacking(method)
 
-    def load(self, program: Program, method: str) -> Outcome:
+    def load(self, program: Program, method: str) -> ChildResult:
         return self.child.run(load_method, self._loaded_here(program), method)
 
-    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> Outcome:
+    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> ChildResult:
         own = self._loaded_here(program)
         return self.child.run(run_calls, own, calls, repeat, limit_s=limit_s)
 
-    def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
+    def trace(
+        self, program: Program, method: str, inputs: Sequence[Any], count: int
+    ) -> ChildResult:
         return self.child.run(trace_calls, self._loaded_here(program), method, inputs, count)
 
     def close(self) -> None:

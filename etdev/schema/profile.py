@@ -34,7 +34,7 @@ class Cost:
 
 
 @frozen
-class Call:
+class Instruction:
     """The time per run of an instruction of a chain; its name is as that of `Cost`."""
 
     chain: int
@@ -51,14 +51,14 @@ class Profile(Displayed):
         costs: The most expensive first.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
             the events can be matched with it.
-        calls: The instructions, in no order.
+        instructions: The instructions, in no order.
     """
 
     method: str
     costs: tuple[Cost, ...]
     runs: int
     times: Mapping[str, float] = field(factory=dict)
-    calls: tuple[Call, ...] = ()
+    instructions: tuple[Instruction, ...] = ()
 
     @property
     def ms(self) -> float:

@@ -27,7 +27,7 @@ from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, methods_in, read
 from etdev.registry.masked import partitions_of
-from etdev.runtime.child import Outcome
+from etdev.runtime.child import ChildResult
 from etdev.runtime.decision import Decision
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner
@@ -37,7 +37,7 @@ from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.schema.tensors import STARTED
 from etdev.upstream.emission import NamedDataStore
-from etdev.verify.oracle import Call
+from etdev.verify.oracle import EagerCall
 from etdev.verify.tolerance import Tolerance, mismatch, steps_of
 
 
@@ -55,7 +55,7 @@ class Bisection:
     decision: Decision
     plan: MethodPlan
     compiled: Mapping[str, Compiled]
-    calls: Sequence[Call]
+    calls: Sequence[EagerCall]
     runner: Runner = PYTHON
     skipped: list[str] = field(factory=list, init=False)
 
@@ -71,7 +71,7 @@ class Bisection:
         blamed for an earlier one. One that fails is blamed only if the method `failed`, too, in its
         last call: else it can't be called alone. Rounding of values that cancel is blamed last.
         """
-        ran = list[tuple[Partition, Outcome]]()
+        ran = list[tuple[Partition, ChildResult]]()
         for partition, program in chain(self._split(self.delegates), self._split(self.kernels)):
             try:
                 outcome = self._run_alone(partition, program)
@@ -90,7 +90,7 @@ class Bisection:
         found = ((part, self._departure(part, outcome, tolerance, 0.0)) for part, outcome in ran)
         return next((f"{self._name(part)}: {problem}" for part, problem in found if problem), None)
 
-    def _run_alone(self, partition: Partition, program: ExportedProgram) -> Outcome:
+    def _run_alone(self, partition: Partition, program: ExportedProgram) -> ChildResult:
         """Call a partition as a .pte of its own."""
         if partition.plugin != PORTABLE:
             program = Join(program, [partition], [self._delegate(partition, program)]).build()
@@ -107,7 +107,7 @@ class Bisection:
         return run_series(emitted, series, runner=self.runner)
 
     def _departure(
-        self, partition: Partition, outcome: Outcome, tolerance: Tolerance, rounding: float
+        self, partition: Partition, outcome: ChildResult, tolerance: Tolerance, rounding: float
     ) -> str | None:
         names = [tensor.name for tensor in partition.outputs]
         steps = [max(step, rounding) for step in steps_of(self.program, names)]
@@ -190,7 +190,7 @@ class Bisection:
 
 
 def bisection(
-    path: Path, decision: Decision, method: str, calls: Sequence[Call], runner: Runner = PYTHON
+    path: Path, decision: Decision, method: str, calls: Sequence[EagerCall], runner: Runner = PYTHON
 ) -> Bisection:
     """Make the delegates of a .pte callable, with the decision of the same model and options."""
     artifact = read(path)

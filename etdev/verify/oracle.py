@@ -24,7 +24,7 @@ _RUNS = 16
 
 
 @frozen(eq=False)
-class Call:
+class EagerCall:
     """A call in eager PyTorch: flat inputs, outputs, inputs after it, and the state before it.
 
     Args:
@@ -77,7 +77,7 @@ class Session:
     reference: Reference
     samples: Samples
     eager: Eager
-    calls: list[Call] = field(factory=list, init=False)
+    calls: list[EagerCall] = field(factory=list, init=False)
 
     @property
     def is_conclusive(self) -> bool:
@@ -98,17 +98,17 @@ class Session:
                 outputs, after = self.eager.call(self.reference, inputs)
             except Exception:
                 continue
-            self.calls.append(Call(inputs, outputs, after, before, edge))
+            self.calls.append(EagerCall(inputs, outputs, after, before, edge))
             return
 
-    def repeat(self, call: Call) -> None:
+    def repeat(self, call: EagerCall) -> None:
         """Call the method with the inputs of an earlier call, whose values a state may change."""
         if self.reference.state:
             self.call([call.inputs])
         else:
             self.calls.append(call)
 
-    def perturbed(self, call: Call, error: float, tied: bool = False) -> Iterator[list[Any]]:
+    def perturbed(self, call: EagerCall, error: float, tied: bool = False) -> Iterator[list[Any]]:
         """Yield the outputs of a call whose inputs and weights have relative errors, up or down.
 
         With `tied`, equal numbers of a tensor stay equal.
@@ -130,7 +130,7 @@ class Session:
                     weight.copy_(off(weight))
                 yield called(module, list(map(off, call.inputs)), structure)[0]
 
-    def exact(self, call: Call) -> list[Any]:
+    def exact(self, call: EagerCall) -> list[Any]:
         """Return the outputs of a call with floats computed in float64; none where it can't."""
         _, structure = self.reference.example()
         with suppress(Exception):
@@ -145,7 +145,7 @@ class Session:
             return [made.to(own.dtype) if _is_float(own) else own for made, own in pairs]
         return []
 
-    def _module_before(self, call: Call) -> torch.nn.Module:
+    def _module_before(self, call: EagerCall) -> torch.nn.Module:
         """Return a copy of the module with the state that it had before a call."""
         (module,) = copy.deepcopy(modules_of([evolve(self.reference, state=call.state)]))
         return module
@@ -197,9 +197,9 @@ def plays(
 
 def interleaved(
     sessions: Mapping[str, Session], playing: Mapping[str, Iterator[None]]
-) -> tuple[list[tuple[str, Call]], dict[str, EtdevError]]:
+) -> tuple[list[tuple[str, EagerCall]], dict[str, EtdevError]]:
     """Make the calls of sessions in a random order, and return it, with the errors by method."""
-    order: list[tuple[str, Call]] = []
+    order: list[tuple[str, EagerCall]] = []
     errors: dict[str, EtdevError] = {}
     left, numbers = dict(playing), random.Random(0)
     while left:

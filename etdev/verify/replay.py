@@ -11,9 +11,9 @@ from attrs import field, frozen
 
 from etdev.edge.reference import DOUBT
 from etdev.pte.artifact import MethodArtifact
-from etdev.runtime.child import Outcome
+from etdev.runtime.child import ChildResult
 from etdev.schema.report.sheet import counted
-from etdev.verify.oracle import Call, Session
+from etdev.verify.oracle import EagerCall, Session
 from etdev.verify.tolerance import Tolerance, furthest, mismatch, with_decided
 
 
@@ -33,7 +33,7 @@ class Replay:
     undecided: dict[int, int] = field(factory=dict, init=False)
     inexact: set[int] = field(factory=set, init=False)
 
-    def problem(self, outcome: Outcome, step: int, call: Call) -> str | None:
+    def problem(self, outcome: ChildResult, step: int, call: EagerCall) -> str | None:
         """Return how a call departs from eager PyTorch."""
         if step >= len(outcome.values):
             return outcome.failure
@@ -42,7 +42,7 @@ class Replay:
         problem = self._departure(outputs, call)
         return problem or mismatch(ran.inputs, call.after, self.tolerance, "input after the call,")
 
-    def _departure(self, outputs: Sequence[Any], call: Call) -> str | None:
+    def _departure(self, outputs: Sequence[Any], call: EagerCall) -> str | None:
         """Return how outputs depart from eager PyTorch's, as far as those are determined."""
         problem = mismatch(outputs, call.outputs, self.tolerance, steps=self.steps)
         if problem is None or call.edge or len(outputs) != len(call.outputs):

@@ -48,7 +48,7 @@ _NAMESPACES = ("quantized_decomposed", "torchao")
 
 
 @frozen
-class Difference:
+class OutputError:
     """The largest absolute error of one output, and the largest value that eager has for it."""
 
     max_error: float
@@ -104,7 +104,7 @@ def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
     return [float(n.args[1]) if n and op_name(n) == _DEQUANTISER else 0.0 for n in found]
 
 
-def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]:
+def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[OutputError]:
     """Measure how far each output is from eager: infinitely far, if it has another shape."""
     if len(outputs) != len(expected):
         what = f"{len(outputs)} outputs against {len(expected)} of eager"
@@ -202,11 +202,11 @@ def _not_finite(a: torch.Tensor, b: torch.Tensor) -> str | None:
     return f"is {value}{where}, in eager PyTorch {wanted}{others}"
 
 
-def _difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
+def _difference(a: torch.Tensor, b: torch.Tensor) -> OutputError:
     wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     a, b = (value.detach().to("cpu", wide) for value in (a, b))
     if a.shape != b.shape or not b.numel():
-        return Difference(0.0 if a.shape == b.shape else math.inf, 0.0)
+        return OutputError(0.0 if a.shape == b.shape else math.inf, 0.0)
     # Equal infinities differ by nan and are not an error; a nan on one side alone is.
     error = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
-    return Difference(float(error.max()), float(b.abs().max()))
+    return OutputError(float(error.max()), float(b.abs().max()))

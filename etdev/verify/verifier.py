@@ -19,7 +19,7 @@ from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
-from etdev.runtime.child import Outcome
+from etdev.runtime.child import ChildResult
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.run import run_series
@@ -27,7 +27,15 @@ from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.schema.report.sheet import counted
 from etdev.schema.stages import Listener
 from etdev.verify.bisect import bisection
-from etdev.verify.oracle import Call, Eager, Session, interleaved, is_random, new_session, plays
+from etdev.verify.oracle import (
+    Eager,
+    EagerCall,
+    Session,
+    interleaved,
+    is_random,
+    new_session,
+    plays,
+)
 from etdev.verify.replay import Replay
 from etdev.verify.tolerance import TINY, Tolerance, steps_of, tolerance_of
 from etdev.verify.verification import EdgeCall, Verification
@@ -135,7 +143,7 @@ class Verifier:
 
     def _play(
         self, methods: dict[str, Replay], given: Mapping[str, Any], unverified: list[str]
-    ) -> list[tuple[str, Call]]:
+    ) -> list[tuple[str, EagerCall]]:
         """Call all methods in eager PyTorch; leave out those that fail, if they may."""
         self._say(", ".join(methods), "in eager PyTorch")
         sessions = {name: method.session for name, method in methods.items()}
@@ -173,7 +181,7 @@ class Verifier:
     def _compare(
         self,
         methods: Mapping[str, Replay],
-        left: Sequence[tuple[str, Call]],
+        left: Sequence[tuple[str, EagerCall]],
         runner: Runner,
     ) -> Iterator[EdgeCall]:
         """Run the calls of all methods in one loaded program; yield those at edge values."""
@@ -206,7 +214,7 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
-    def _run(self, calls: Sequence[tuple[Replay, Call]], runner: Runner) -> Outcome:
+    def _run(self, calls: Sequence[tuple[Replay, EagerCall]], runner: Runner) -> ChildResult:
         data = self.data or ptd.find(self.artifact, self.path)
         series = [(method.facts, call.inputs) for method, call in calls]
         share = self.artifact.shares_state
@@ -215,7 +223,7 @@ class Verifier:
     def _right_alone(
         self,
         methods: Mapping[str, Replay],
-        calls: Sequence[tuple[str, Call]],
+        calls: Sequence[tuple[str, EagerCall]],
         runner: Runner,
     ) -> bool:
         """Return True if the last method is right without those that share no state with it."""
@@ -229,7 +237,9 @@ class Verifier:
             method.problem(outcome, step, call) for step, (method, call) in enumerate(own)
         )
 
-    def _cause(self, method: Replay, calls: Sequence[Call], failed: bool, runner: Runner) -> str:
+    def _cause(
+        self, method: Replay, calls: Sequence[EagerCall], failed: bool, runner: Runner
+    ) -> str:
         """Name what makes the last of some calls of a method wrong or fail."""
         if self.decided is None:
             return ""

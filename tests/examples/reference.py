@@ -117,7 +117,7 @@ CHAPTERS = (
             "etdev.runtime.runners:Runner",
             "etdev.runtime.runners:PythonRunner",
             "etdev.runtime.child:Child",
-            "etdev.runtime.child:Outcome",
+            "etdev.runtime.child:ChildResult",
         ),
     ),
     Chapter(

@@ -15,10 +15,10 @@ from torch.export import Dim
 
 from etdev import Lowerer
 from etdev.errors import RunError
-from etdev.runtime.child import Outcome
+from etdev.runtime.child import ChildResult
 from etdev.runtime.decision import Decision
 from etdev.verify.bisect import bisection
-from etdev.verify.oracle import Call
+from etdev.verify.oracle import EagerCall
 from etdev.verify.tolerance import Tolerance
 
 
@@ -37,8 +37,8 @@ class Case:
         )
 
 
-def call(inputs: Sequence[Any]) -> Call:
-    return Call(inputs, (), (), {})
+def call(inputs: Sequence[Any]) -> EagerCall:
+    return EagerCall(inputs, (), (), {})
 
 
 def lowered(model: Callable[[], nets.Model], path: Path) -> Case:
@@ -88,7 +88,7 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
 
 
 def test_parts_that_fail_by_themselves_are_blamed_only_for_a_failure(mlp, monkeypatch):
-    fails = Outcome([], "the runtime failed with set_inputs")
+    fails = ChildResult([], "the runtime failed with set_inputs")
     monkeypatch.setattr("etdev.verify.bisect.run_series", lambda *_, **__: fails)
     found = bisection(mlp.path, mlp.decision, "forward", [call(mlp.inputs)])
     assert found.culprit(Tolerance(1e-4)) is None

@@ -9,7 +9,7 @@ import torch
 
 from etdev.errors import RunError
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import Difference, Tolerance, compare, mismatch
+from etdev.verify.tolerance import OutputError, Tolerance, compare, mismatch
 
 NAN, INF = math.nan, math.inf
 
@@ -17,11 +17,11 @@ NAN, INF = math.nan, math.inf
 @pytest.mark.parametrize(
     ("output", "eager", "expected"),
     [
-        ([1.0, 2.0], [1.0, 2.5], Difference(0.5, 2.5)),
-        ([1.0, INF, -INF], [1.0, INF, -INF], Difference(0.0, INF)),
-        ([INF], [-INF], Difference(INF, INF)),
-        ([1.0], [INF], Difference(INF, INF)),
-        ([], [], Difference(0.0, 0.0)),
+        ([1.0, 2.0], [1.0, 2.5], OutputError(0.5, 2.5)),
+        ([1.0, INF, -INF], [1.0, INF, -INF], OutputError(0.0, INF)),
+        ([INF], [-INF], OutputError(INF, INF)),
+        ([1.0], [INF], OutputError(INF, INF)),
+        ([], [], OutputError(0.0, 0.0)),
     ],
 )
 def test_the_largest_error_counts_and_equal_infinities_are_none(output, eager, expected):

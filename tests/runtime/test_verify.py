@@ -27,7 +27,7 @@ from etdev.cli import tables
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.adapted import adapt
-from etdev.runtime.child import Outcome
+from etdev.runtime.child import ChildResult
 from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_series
 from etdev.verify.oracle import Eager, session_of
@@ -278,7 +278,7 @@ def test_nan_that_is_lost_is_reported_apart_and_an_error_on_request():
 
 
 def test_a_program_that_dies_at_an_edge_value_is_called_at_the_next_ones(monkeypatch):
-    dies = Outcome([], "the process died of SIGFPE")
+    dies = ChildResult([], "the process died of SIGFPE")
 
     def run(path, calls, data, **options):
         first = next((i for i, (_, inputs) in enumerate(calls) if inputs[0][0].isinf()), None)

@@ -14,7 +14,7 @@ from attrs import define, field
 from etdev.errors import RunError
 from etdev.files import in_scratch, scratch
 from etdev.pte.artifact import MethodArtifact
-from etdev.runtime.child import LIMIT_S, Child, Outcome, Raised
+from etdev.runtime.child import LIMIT_S, Child, ChildResult, Raised
 from etdev.runtime.runners import Calls
 from etdev.runtime.worker import CallResult, Program
 from etdev_cpp import build
@@ -69,11 +69,11 @@ class CppRunner:
         lacking: tuple[list[str], list[str]] = outcome.values[0]
         return lacking
 
-    def load(self, program: Program, method: str) -> Outcome:
+    def load(self, program: Program, method: str) -> ChildResult:
         """Load a method, and yield no value."""
         return self._about(program, b"l", lambda order: order.text(method))
 
-    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> Outcome:
+    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> ChildResult:
         """Call methods in turn in one loaded program; the values are a CallResult for each."""
 
         def write(order: Writer) -> None:
@@ -83,7 +83,9 @@ class CppRunner:
 
         return self._about(program, b"r", write, _result, limit_s)
 
-    def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
+    def trace(
+        self, program: Program, method: str, inputs: Sequence[Any], count: int
+    ) -> ChildResult:
         """Call a method several times; the value is its ETDump."""
 
         def write(order: Writer) -> None:
@@ -98,7 +100,7 @@ class CppRunner:
         write: Callable[[Writer], object],
         read: Callable[[Reader], Any] = Reader.blob,
         limit_s: float = LIMIT_S,
-    ) -> Outcome:
+    ) -> ChildResult:
         """Send an order about a program; `write` adds the rest of it."""
         with scratch() as folder:
             path = Path(folder) / "program.pte"
@@ -112,12 +114,12 @@ class CppRunner:
             try:
                 write(order)
             except TypeError as error:
-                return Outcome((), f"{NAME} failed with {error}")
+                return ChildResult((), f"{NAME} failed with {error}")
             return self._ask(order, read, limit_s)
 
     def _ask(
         self, order: Writer, read: Callable[[Reader], Any], limit_s: float = LIMIT_S
-    ) -> Outcome:
+    ) -> ChildResult:
         """Send an order, and read the value of each answer."""
 
         def answers(stream: IO[bytes]) -> Iterator[Any]:

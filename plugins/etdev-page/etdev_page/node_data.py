@@ -13,7 +13,7 @@ from etdev.files import check_writable, publish, unseen, write_text, writing
 from etdev.schema.ledger import Entry, together
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.profile import Call, Profile
+from etdev.schema.profile import Instruction, Profile
 from etdev.schema.reasons import FOREIGN
 from etdev_page.colours import colours_of, ink_on
 from etdev_page.hot import op_of
@@ -136,20 +136,20 @@ def _add_instructions(data: dict[str, NodeData], method: MethodPlan, profile: Pr
     """Add the instructions of the .pte, as Model Explorer's adapter for it names them."""
     times = data.setdefault("time", {}).setdefault(method.method, _graph("time"))["results"]
     sets = [graphs[method.method]["results"] for name, graphs in data.items() if name != "time"]
-    for call in profile.calls:
-        key = f"{method.method}_{call.chain}_{call.index}"
-        node = _computed(call, method)
+    for step in profile.instructions:
+        key = f"{method.method}_{step.chain}_{step.index}"
+        node = _computed(step, method)
         for known in sets if node else ():
             known[key] = known[node]
-        times[key] = {"value": call.ms}
+        times[key] = {"value": step.ms}
 
 
-def _computed(call: Call, method: MethodPlan) -> str | None:
+def _computed(step: Instruction, method: MethodPlan) -> str | None:
     """Return a node that an instruction computes."""
-    op = op_of(call.name)
+    op = op_of(step.name)
     nodes = (
         entry.node
         for entry in method.ledger
-        if entry.partition == call.name or (entry.falls_back and entry.op.rpartition(".")[0] == op)
+        if entry.partition == step.name or (entry.falls_back and entry.op.rpartition(".")[0] == op)
     )
     return next(nodes, None)

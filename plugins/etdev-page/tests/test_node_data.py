@@ -8,7 +8,7 @@ from etdev_page.node_data import node_data
 from shell import MLP, succeeds
 
 from etdev import Lowerer
-from etdev.schema.profile import Call, Profile
+from etdev.schema.profile import Instruction, Profile
 
 
 def test_every_node_has_owner_device_and_reason(mlp_lowered):
@@ -39,8 +39,11 @@ def test_owners_have_colours_of_their_own(mlp_lowered):
 
 def test_a_profile_adds_times_and_the_instructions_of_the_pte(mlp_lowered):
     times = {"cpu_0": 0.5, "aten_native_layer_norm_default": 0.125}
-    calls = (Call(0, 0, "cpu_0", 0.5), Call(0, 1, "aten::native_layer_norm.out", 0.125))
-    data = node_data(mlp_lowered.plan, Profile("forward", (), 3, times, calls=calls))
+    steps = (
+        Instruction(0, 0, "cpu_0", 0.5),
+        Instruction(0, 1, "aten::native_layer_norm.out", 0.125),
+    )
+    data = node_data(mlp_lowered.plan, Profile("forward", (), 3, times, instructions=steps))
     told = {name: graphs["forward"]["results"] for name, graphs in data.items()}
     values = {node: result["value"] for node, result in told["time"].items()}
     assert values == {

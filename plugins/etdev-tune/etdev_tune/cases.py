@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from etdev.edge.reference import Reference
 from etdev.errors import TuneError, VerifyError
-from etdev.verify.oracle import Call, is_random, session_of
+from etdev.verify.oracle import EagerCall, is_random, session_of
 from etdev.verify.tolerance import Tolerance, compare
 from etdev_tune.metric import Metric
 
@@ -40,7 +40,7 @@ class Case:
     """
 
     method: str
-    calls: tuple[Call, ...]
+    calls: tuple[EagerCall, ...]
     timed: tuple[int, ...]
     metric: Metric | None = None
     weight: float = 1.0
@@ -150,7 +150,7 @@ def _flat(reference: Reference, leaves: Leaves) -> list[Any]:
     return [None if value is None else next(values) for value in example]
 
 
-def _sampled(session: Sequence[Call]) -> tuple[int, ...]:
+def _sampled(session: Sequence[EagerCall]) -> tuple[int, ...]:
     """Return the position of the first call of each combination of sizes."""
     first: dict[Any, int] = {}
     for index, call in enumerate(session):
@@ -159,7 +159,7 @@ def _sampled(session: Sequence[Call]) -> tuple[int, ...]:
     return tuple(first.values())
 
 
-def _refuse_idle(who: str, session: Sequence[Call]) -> None:
+def _refuse_idle(who: str, session: Sequence[EagerCall]) -> None:
     """Refuse calls whose results a wrong candidate would have, too."""
     kinds = (torch.Tensor, int, float, bool)
     outputs = [value for call in session for value in call.outputs if isinstance(value, kinds)]

@@ -7,10 +7,10 @@ import torch
 from etdev_tune.metric import Metric
 
 from etdev import TuneError
-from etdev.verify.oracle import Call
+from etdev.verify.oracle import EagerCall
 
 X = torch.arange(4.0)
-CALLS = [Call((X,), (X + 1,), (), {})]
+CALLS = [EagerCall((X,), (X + 1,), (), {})]
 
 
 def closeness(outputs, expected):
