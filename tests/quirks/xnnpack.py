@@ -8,6 +8,7 @@ from torch.export import Dim
 from torch.nn import functional
 from zoo import random
 
+from etdev.schema.fault import Fault
 from quirks import Repro, model, repro
 
 X = random(8, 8)
@@ -256,7 +257,7 @@ def pools_of_no_rows() -> Repro:
         nn.AvgPool2d(2),
         *calls,
         dynamic_shapes=(ROWS,),
-        affects="executorch>=1.5,<1.6",
+        fault=Fault(upstream="", since="executorch 1.5"),
         **LUCK,
     )
 
