@@ -20,7 +20,7 @@ TORCH_TENSORRT := 2.13.0 2.14.0
 
 demo: $(VENV)/demo
 	@mkdir -p build
-	@$(BIN)/python tests/examples/demo.py build/minilm.pte
+	@PYTHONPATH=tests $(BIN)/python -m support.demo build/minilm.pte
 
 test: $(VENV)/test
 	$(BIN)/ruff check
@@ -34,15 +34,15 @@ wheels: $(VENV)/made
 	$(BIN)/python -m pip --disable-pip-version-check -q wheel $(WHEEL_OPTIONS) --no-deps \
 		--wheel-dir dist . $(addprefix ./,$(PLUGINS))
 
-# All models of tests/whole/test_matrix.py and tests/zoo; `make test` runs some of them.
+# All models of tests/behaviour/test_matrix.py and tests/support/zoo; `make test` runs some of them.
 matrix: $(VENV)/test
-	$(BIN)/pytest tests/whole/test_matrix.py tests/whole/test_opdb.py tests/whole/test_zoo.py -m ''
+	$(BIN)/pytest tests/behaviour/test_matrix.py tests/behaviour/test_opdb.py tests/behaviour/test_zoo.py -m ''
 
-# Digests of all that tests/corpus lowers. Before a change that should alter no .pte, copy them, and
-# afterwards: PYTHONPATH=tests .venv/bin/python -m corpus compare BEFORE.json build/corpus.json
+# Digests of all that tests/support/corpus lowers. Before a change that should alter no .pte, copy them, and
+# afterwards: PYTHONPATH=tests .venv/bin/python -m support.corpus compare BEFORE.json build/corpus.json
 corpus: export PYTHONPATH := tests
 corpus: $(VENV)/test
-	$(BIN)/python -m corpus digest build/corpus.json
+	$(BIN)/python -m support.corpus digest build/corpus.json
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
 # runs a slice of each. Then all models in all orders, to tests/benchmarks/results/survey.json, with
@@ -65,7 +65,7 @@ fuzz: $(VENV)/test
 # are skipped with the reason.
 gpu: export PYTHONPATH := tests
 gpu: $(VENV)/test
-	$(BIN)/python -m gpu build/gpu.json plugins/etdev-cuda plugins/etdev-trt
+	$(BIN)/python -m support.gpu build/gpu.json plugins/etdev-cuda plugins/etdev-trt
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests

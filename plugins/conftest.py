@@ -1,3 +1,3 @@
 """The plugins' tests run in the setting of the host's."""
 
-pytest_plugins = ["setting", "shared"]
+pytest_plugins = ["support.setting", "support.fixtures"]

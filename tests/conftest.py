@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["setting", "shared"]
+pytest_plugins = ["support.setting", "support.fixtures"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite`, for planner/test_cases.py."""
+    """`--rewrite`, for unit/planner/test_cases.py."""
     parser.addoption("--rewrite", action="store_true", help="Write the golden plans anew.")

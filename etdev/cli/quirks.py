@@ -13,7 +13,7 @@ from etdev.registry import load
 from etdev.schema.documents import QUIRKS
 from etdev.schema.report.sheet import Sheet
 
-_COLUMNS = ("name", "stage", "upstream", "since", "fixed", "summary")
+_COLUMNS = ("name", "stage", "upstream", "affects", "summary")
 
 
 @click.command("quirks", cls=Command)
@@ -24,8 +24,7 @@ def command(registry: Path | None) -> None:
     """List the faults of other projects that etdev fixes or refuses.
 
     Every lowering looks for the faults of the installed versions, stage by stage; the column
-    `active` marks them. A fault counts as present until the release that fixed it is known.
-    Plugins add rows for their backends.
+    `active` marks them. Plugins add rows for their backends.
 
     \b
     etdev quirks
@@ -35,7 +34,7 @@ def command(registry: Path | None) -> None:
     """
     table = load(registry)
     with working():
-        from etdev.quirks.table import rows_of
+        from etdev.quirks.table import is_active, rows_of
         from etdev.registry.selection import select
 
         rows = [
@@ -44,11 +43,10 @@ def command(registry: Path | None) -> None:
                 "owner": owner,
                 "stage": ", ".join(stage.value for stage in row.stages),
                 "upstream": row.upstream,
-                "since": str(row.since or ""),
-                "fixed": str(row.fixed or ""),
+                "affects": row.affects,
                 "summary": row.summary,
                 "does": "fixes" if row.fix or row.during else "refuses",
-                "active": row.is_present,
+                "active": is_active(row.affects),
             }
             for owner, row in rows_of(select(table, None))
         ]

@@ -11,7 +11,7 @@ from attrs import Attribute, field, frozen
 from etdev.errors import DeviceError, shown
 
 # Members of executorch.exir.schema.DeviceType, spelled out because importing the schema imports
-# torch; tests/schema/test_device.py holds the two together.
+# torch; tests/unit/schema/test_device.py holds the two together.
 DEVICE_TYPES = ("cpu", "cuda")
 # The .pte stores the index in a signed byte.
 MAX_INDEX = 127

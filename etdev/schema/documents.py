@@ -1,6 +1,7 @@
 """The JSON documents that `--json` prints: objects that open with their schema and version.
 
-plugins/INTEGRATION.md explains their keys, and tests/cli/documents.txt lists those of each version.
+plugins/INTEGRATION.md explains their keys, and tests/unit/cli/documents.txt lists those of each
+version.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ ARTIFACT = Document("etdev.artifact", 1)
 CHECK = Document("etdev.check", 1)
 PLUGINS = Document("etdev.plugins", 1)
 CACHE = Document("etdev.cache", 1)
-QUIRKS = Document("etdev.quirks", 2)
+QUIRKS = Document("etdev.quirks", 1)
 DISTRIBUTION = Document("etdev.distribution", 1)
 GUIDE = Document("etdev.guide", 1)
 DOCUMENTS = tuple(known for known in list(vars().values()) if isinstance(known, Document))

@@ -36,7 +36,7 @@ from attrs import frozen
 from benchmarks import record
 from benchmarks.lowering import MODELS, exported, upstream
 from etdev_cpu import compiler
-from models import nets
+from support.models import nets
 from torch import nn
 
 from etdev import Lowerer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks import record
-from models.copies import CASES, Case
+from support.models.copies import CASES, Case
 
 from etdev.pte.read import methods_of
 

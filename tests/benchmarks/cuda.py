@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 from benchmarks import record
-from examples import minilm
-from models import nets
+from support.models import minilm, nets
 
 from etdev import Lowerer
 from etdev.runtime.run import run

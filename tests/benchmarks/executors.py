@@ -26,7 +26,7 @@ from attrs import asdict, astuple, fields, frozen
 from benchmarks import record
 from benchmarks.lowering import bert, exported, upstream
 from etdev_cpu import compiler
-from models import nets
+from support.models import nets
 from torch.export import ExportedProgram
 
 from etdev import Lowerer

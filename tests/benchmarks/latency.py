@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from benchmarks import record
-from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
-from models import decoders, nets
+from support.models import decoders, minilm, nets
 
 from etdev import Lowerer
 from etdev.upstream.trees import flat

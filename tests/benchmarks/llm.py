@@ -31,7 +31,6 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 from benchmarks import record
-from decoders import rivals
 from etdev_llm import generation
 from etdev_llm.comparison import tolerance_of
 from etdev_llm.sources import Recipe
@@ -40,6 +39,7 @@ from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
 from executorch.runtime import Runtime
+from support.decoders import rivals
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from transformers.exporters.base import ExportedModel
 

@@ -18,10 +18,9 @@ from benchmarks import record
 from benchmarks.chain import Chain, Null
 from etdev_cpu import compiler
 from etdev_cpu.compiler import XnnpackByStructure
-from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
-from models import nets
+from support.models import minilm, nets
 from torch.export import ExportedProgram
 
 from etdev import KeepWhole, Lowerer, hookimpl

@@ -20,7 +20,7 @@ from benchmarks import record
 from benchmarks.chain import Null, NullPartitioner
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
-from models import nets
+from support.models import nets
 from torch.export import ExportedProgram
 
 from etdev import Lowerer

@@ -32,8 +32,7 @@ from etdev_tune.record import LATENCY, Record
 from etdev_tune.report import Estimate, Report, Trial
 from etdev_tune.runners import open_runner
 from etdev_tune.store import Store
-from examples import crepe, minilm
-from models import nets
+from support.models import crepe, minilm, nets
 from torch import nn
 
 import etdev

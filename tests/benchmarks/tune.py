@@ -24,10 +24,9 @@ from benchmarks import record, rivals
 from etdev_tune.exchange import Failure, Request
 from etdev_tune.runners import Local
 from etdev_tune.statistics import ratio_of
-from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
-from models import nets
+from support.models import minilm, nets
 
 import etdev
 from etdev import EtdevError, Lowerer

@@ -25,10 +25,10 @@ ROUNDS = 3
 MOST_S, MOST, LONG_S = 1.0, 0.25, 10.0
 TESTS = Path(__file__).parents[1]
 MODELS = {
-    "conv net": f"{TESTS / 'models/nets.py'}:conv_net",
-    "resnet18": f"{TESTS / 'models/nets.py'}:resnet18",
+    "conv net": f"{TESTS / 'support/models/nets.py'}:conv_net",
+    "resnet18": f"{TESTS / 'support/models/nets.py'}:resnet18",
     "bert-12": f"{TESTS / 'benchmarks/lowering.py'}:bert",
-    "minilm-l6": f"{TESTS / 'examples/minilm.py'}:model",
+    "minilm-l6": f"{TESTS / 'support/models/minilm.py'}:model",
 }
 
 

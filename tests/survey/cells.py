@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo import (
+from support.zoo import (
     aliases,
     architectures,
     blocks,

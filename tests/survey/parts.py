@@ -9,7 +9,7 @@ from typing import Any
 
 import suites
 import torch
-from models.opdb import ENTRIES, UNDEFINED, exported
+from support.models.opdb import ENTRIES, UNDEFINED, exported
 
 from survey import cells
 from survey.judge import THEIRS, Subject

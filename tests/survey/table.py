@@ -25,7 +25,7 @@ judge that shares no code with `etdev verify` lowers a model, runs the `.pte` in
 `executorch.runtime`, and compares each call with eager PyTorch, or with float64 where PyTorch's own
 result is further off.
 
-- **zoo**: the tests' own models, in `tests/zoo`. **suite**: ExecuTorch's operator tests.
+- **zoo**: the tests' own models, in `tests/support/zoo`. **suite**: ExecuTorch's operator tests.
   **float32, int64, bool, float16**: torch's database of operators, for each the first sample that
   torch exports and whose results have elements.
 - **refused**: an error of etdev's that names the op. **no kernel**: the runtime here has none, of

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from etdev_cpp import build
 from etdev_cpp.wheel import Wheel
-from models.matrix import LARGE, SMALL
+from support.models.matrix import LARGE, SMALL
 
 from etdev import Lowerer
 from etdev.errors import RunError

@@ -14,8 +14,8 @@ from etdev_cpp.app import rendered, write
 from etdev_cpp.frames import raw
 from etdev_cpp.wheel import Wheel
 from executorch.exir import ExecutorchBackendConfig
-from models.matrix import LARGE, SMALL
-from shell import fails, succeeds
+from support.models.matrix import LARGE, SMALL
+from support.shell import fails, succeeds
 from torch import nn
 from torch.export import Dim
 

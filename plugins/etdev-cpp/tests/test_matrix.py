@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from etdev_cpp.runner import RUNNER
-from toys.bits import same
+from support.toys.bits import same
 
 from etdev.pte.read import read
 from etdev.runtime.run import run_series

@@ -11,11 +11,11 @@ import torch
 from attrs import evolve
 from etdev_cpp.frames import Reader, Writer, order_of
 from etdev_cpp.runner import RUNNER, CppRunner
-from models import nets
-from models.small import Function
-from quirks import model
-from toys.accelerator import Accelerator
-from toys.bits import same
+from support.models import nets
+from support.models.small import Function
+from support.quirks import model
+from support.toys.accelerator import Accelerator
+from support.toys.bits import same
 
 from etdev import Lowerer
 from etdev.errors import RunError, VerifyError

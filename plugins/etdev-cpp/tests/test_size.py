@@ -17,12 +17,12 @@ from etdev_cpp.size import SIZE
 from etdev_cpp.wheel import Wheel
 from executorch.codegen.tools.gen_oplist import gen_oplist
 from executorch.exir import ExecutorchBackendConfig
-from models import nets
-from models.matrix import Tied
-from models.small import Function
-from quirks import model
-from shell import fails, succeeds
-from shell.outlines import outline
+from support.models import nets
+from support.models.matrix import Tied
+from support.models.small import Function
+from support.quirks import model
+from support.shell import fails, succeeds
+from support.shell.outlines import outline
 from torch import arange, ones, randn
 
 from etdev import Lowerer

@@ -8,14 +8,13 @@ from itertools import chain
 import pytest
 import torch
 from etdev_cpu.plugin import CpuPlugin
-from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from models import nets
+from support.models import minilm, nets
+from support.toys import Takes
+from support.toys.runtime import assert_agrees
 from torch import nn
-from toys import Takes
-from toys.runtime import assert_agrees
 
 from etdev import Lowerer
 from etdev.errors import PluginError

@@ -14,7 +14,7 @@ from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lo
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.runtime import Runtime
-from models import decoders, nets
+from support.models import decoders, nets
 from torch import nn
 
 import etdev

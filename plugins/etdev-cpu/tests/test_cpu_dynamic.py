@@ -9,12 +9,12 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     get_symmetric_quantization_config,
 )
 from executorch.exir import to_edge_transform_and_lower
+from support.toys.runtime import assert_agrees
 from torch import nn
 from torch.export import Dim
 from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
 from torchao.quantization.granularity import PerAxis
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from toys.runtime import assert_agrees
 
 from etdev import Lowerer, partitioner
 

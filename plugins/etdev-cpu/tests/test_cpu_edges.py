@@ -4,7 +4,7 @@ import pytest
 import torch
 from etdev_cpu.plugin import CpuPlugin
 from executorch.runtime import Runtime
-from models.small import Function
+from support.models.small import Function
 from torch import nn
 
 from etdev import Lowerer

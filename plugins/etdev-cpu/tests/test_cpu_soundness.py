@@ -12,7 +12,9 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 )
 from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
-from models.small import Function
+from support.models.small import Function
+from support.toys import Takes
+from support.toys.runtime import assert_agrees
 from torch import nn
 from torchao.quantization import (
     Int8DynamicActivationIntxWeightConfig,
@@ -21,8 +23,6 @@ from torchao.quantization import (
     quantize_,
 )
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from toys import Takes
-from toys.runtime import assert_agrees
 
 from etdev import Lowerer, partitioner
 

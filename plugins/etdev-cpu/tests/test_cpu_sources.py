@@ -4,9 +4,9 @@ import pytest
 import torch
 from executorch.exir import to_edge, to_edge_transform_and_lower
 from executorch.runtime import Runtime
+from support.toys.runtime import assert_agrees
 from torch import nn
 from torch.nn.functional import linear
-from toys.runtime import assert_agrees
 
 import etdev
 from etdev import Lowerer

@@ -8,10 +8,10 @@ import torch
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from models import decoders, nets
+from support.models import decoders, nets
+from support.toys.aoti import NEEDS_1_5
 from torch._higher_order_ops.map import map as hop_map
 from torch._higher_order_ops.scan import scan
-from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 from etdev.registry import PluginEntry, Registry

@@ -7,10 +7,10 @@ import torch
 from etdev_cuda.testing import aoti_cpu
 from executorch.backends.cuda.cuda_backend import CudaBackend
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
-from models import decoders, matrix, nets
+from support.models import decoders, matrix, nets
+from support.toys import Takes
+from support.toys.aoti import NEEDS_1_5
 from torch import nn
-from toys import Takes
-from toys.aoti import NEEDS_1_5
 
 import etdev
 from etdev import Lowerer

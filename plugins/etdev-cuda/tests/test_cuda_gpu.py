@@ -3,9 +3,8 @@
 import pytest
 import torch
 from etdev_cuda import machine
-from examples import minilm
 from executorch.runtime import Runtime
-from models import nets
+from support.models import minilm, nets
 
 from etdev import CPU, Device, Lowerer
 from etdev.pte.ptd import find

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 pytest.importorskip("triton", reason="CudaBackend imports triton, which is for Linux")
 
 from executorch.backends.cuda.cuda_backend import CudaBackend
-from toys import gpu_lowering
+from support.toys import gpu_lowering
 
 IMAGE, LINE, SQUARE = torch.randn(1, 4, 9, 9), torch.randn(1, 4, 9), torch.randn(4, 4)
 BODY = torch.randn(1, 4, 3, 3, 3)

@@ -4,10 +4,10 @@ import os
 
 import pytest
 import torch
-from models import decoders, nets
+from support.models import decoders, nets
+from support.toys import Takes
+from support.toys.aoti import NEEDS_1_5
 from torch import nn
-from toys import Takes
-from toys.aoti import NEEDS_1_5
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import CompileError, EtdevWarning, PluginError

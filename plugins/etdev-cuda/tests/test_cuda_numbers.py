@@ -8,10 +8,10 @@ from etdev_cuda.payload import BACKEND_ID
 from etdev_cuda.plugin import CudaPlugin
 from etdev_cuda.support import Support, by_device, devices
 from executorch.exir import EdgeCompileConfig, to_edge
+from support.toys import Takes
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
-from toys import Takes
 
 from etdev import Device, Lowerer, Partition
 from etdev.errors import DeviceError, LoweringError

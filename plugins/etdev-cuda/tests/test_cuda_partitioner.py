@@ -10,9 +10,9 @@ from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from models import decoders
+from support.models import decoders
+from support.toys.aoti import NEEDS_1_5
 from torch import nn
-from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from etdev_cuda import machine
 from etdev_cuda.plugin import CudaPlugin
-from models import nets
+from support.models import nets
 
 from etdev import EtdevWarning, Lowerer
 from etdev.errors import CompileError

@@ -4,8 +4,8 @@ import pytest
 import torch
 from executorch.exir._serialize._cord import Cord
 from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
+from support.toys.aoti import NEEDS_1_5
 from torch import nn
-from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 from etdev.errors import CompileError

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from decoders import SIZES, decoder
 from etdev_llm import generation
 from etdev_llm.comparison import generated
 from etdev_llm.player import Player
+from support.decoders import SIZES, decoder
 
 from etdev import Lowerer
 from etdev.cli.main import main
@@ -93,7 +93,7 @@ def test_executorchs_own_runner_generates_the_same(config, tmp_path):
 
 @pytest.mark.suite
 def test_a_function_returns_the_decoder(config, tmp_path):
-    code = "from decoders import decoder\ndef model():\n    return decoder('qwen3')\n"
+    code = "from support.decoders import decoder\ndef model():\n    return decoder('qwen3')\n"
     (tmp_path / "net.py").write_text(code)
     words = ["llm", "net.py:model", "-o", "net.pte", "--max-length", "8", "--plugin", "cpu"]
     done = etdev(*words, "--dtype", "float16", "--json")

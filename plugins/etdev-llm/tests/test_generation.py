@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from decoders import LENGTH, SIZES, decoder
 from etdev_llm import generation
 from etdev_llm.comparison import Comparison, expected, prompts
 from etdev_llm.export import asked
 from etdev_llm.player import Player, Step
+from support.decoders import LENGTH, SIZES, decoder
 
 from etdev import Lowerer
 from etdev.errors import RunError, SourceError, VerifyError

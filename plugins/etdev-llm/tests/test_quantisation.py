@@ -4,12 +4,12 @@ from statistics import median
 
 import pytest
 import torch
-from decoders import decoder
 from etdev_llm import generation
 from etdev_llm.comparison import TOLERANCE, Comparison, generated, replayed, tolerance_of
 from etdev_llm.player import Player
 from etdev_llm.quantisation import Rows, quantise
 from etdev_llm.sources import Recipe
+from support.decoders import decoder
 from torchao.quantization import IntxUnpackedToInt8Tensor, IntxWeightOnlyConfig, quantize_
 from torchao.quantization.granularity import PerAxis, PerGroup
 

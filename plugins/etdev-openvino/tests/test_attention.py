@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from models.small import Function
+from support.models.small import Function
+from support.toys.runtime import assert_agrees, execute
 from torch.nn.functional import scaled_dot_product_attention
-from toys.runtime import assert_agrees, execute
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 import torch
-from models import nets
-from models.small import Function
-from toys.runtime import delegates, execute
+from support.models import nets
+from support.models.small import Function
+from support.toys.runtime import delegates, execute
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 
@@ -66,7 +66,7 @@ def test_openvinos_own_bytes_are_not(monkeypatch):
 def test_another_process_makes_the_same_pte(tmp_path):
     """With another hash seed, and after other work."""
     code = (
-        "import sys; from etdev import Lowerer; from models import nets\n"
+        "import sys; from etdev import Lowerer; from support.models import nets\n"
         "for net in sys.argv[2:]:\n"
         "    lowered = Lowerer(['openvino'], cache=False).lower(*getattr(nets, net)())\n"
         "lowered.save(sys.argv[1])\n"

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.small import Function
+from support.models.small import Function
 from torch import nn
 
 pytest.importorskip("openvino", reason="openvino is not installed")

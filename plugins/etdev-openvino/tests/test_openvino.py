@@ -13,22 +13,22 @@ import pytest
 import torch
 from executorch.exir.capture._config import EdgeCompileConfig
 from executorch.runtime import Runtime
-from models import nets, precisions
-from models.small import Function
+from support.models import nets, precisions
+from support.models.small import Function
 from torch import nn
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 
 from etdev_openvino.plugin import OpenVinoPlugin
 from executorch.backends.openvino.partitioner import OpenvinoPartitioner
+from support.toys import Takes
+from support.toys.runtime import assert_agrees, execute
 from torchao.quantization import (
     Int8DynamicActivationIntxWeightConfig,
     IntxWeightOnlyConfig,
     quantize_,
 )
 from torchao.quantization.granularity import PerAxis, PerGroup
-from toys import Takes
-from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Pin
 from etdev.errors import PluginError

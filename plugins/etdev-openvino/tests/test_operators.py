@@ -15,7 +15,7 @@ from torch import nn
 pytest.importorskip("openvino", reason="openvino is not installed")
 
 from etdev_openvino.plugin import OpenVinoPlugin
-from models import operators
+from support.models import operators
 
 from etdev import Lowerer
 from etdev.lowerer import Settings

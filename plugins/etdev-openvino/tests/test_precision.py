@@ -6,12 +6,12 @@ import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.backend_details import PreprocessResult
-from models import nets
-from models.small import Function
+from support.models import nets
+from support.models.small import Function
+from support.toys.runtime import assert_agrees, delegates
 from torch import nn
 from torch.nn import functional
 from torchao.quantization import IntxWeightOnlyConfig, quantize_
-from toys.runtime import assert_agrees, delegates
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

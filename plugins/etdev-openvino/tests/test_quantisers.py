@@ -6,9 +6,9 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
+from support.toys.runtime import assert_agrees
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from toys.runtime import assert_agrees
 
 from etdev import Lowerer
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from models.small import Function
+from support.models.small import Function
+from support.toys.runtime import assert_agrees
 from torch import nn
-from toys.runtime import assert_agrees
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

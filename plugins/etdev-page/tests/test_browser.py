@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
-from browser import Browser
 from etdev_page.page import Page
-from models import plans
+from support.browser import Browser
+from support.models import plans
 
 from etdev import Plan
 from etdev.cli.viewing import Scatter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from etdev_page.node_data import node_data
-from shell import MLP, succeeds
+from support.shell import MLP, succeeds
 
 from etdev import Lowerer
 from etdev.schema.profile import Instruction, Profile

@@ -17,9 +17,9 @@ from etdev_page.graph import graph_of
 from etdev_page.layers import layers
 from etdev_page.modules import groups_of
 from etdev_page.page import Page
-from models import plans
-from models.nets import mlp
-from shell import MLP, fails, invoke, succeeds
+from support.models import plans
+from support.models.nets import mlp
+from support.shell import MLP, fails, invoke, succeeds
 
 from etdev import Lowerer, Plan
 from etdev.schema.ledger import Ledger
@@ -62,7 +62,7 @@ def shown(page: Page) -> dict:
 
 @pytest.fixture(scope="module")
 def bert() -> Plan:
-    from models.nets import bert
+    from support.models.nets import bert
 
     return Lowerer(["cpu"]).plan(*bert(1))
 
@@ -189,7 +189,7 @@ def test_a_tangle_is_laid_out_in_seconds():
 
 def test_the_same_plan_is_the_same_bytes_in_every_process(tmp_path):
     code = (
-        "from models import plans; from etdev_page.page import Page; import hashlib;"
+        "from support.models import plans; from etdev_page.page import Page; import hashlib;"
         "print(hashlib.sha256(Page(plans.chain(20)).html().encode()).hexdigest())"
     )
     path = os.pathsep.join([str(p) for p in sys.path if p])

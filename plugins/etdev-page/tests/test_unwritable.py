@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 
 import pytest
-from shell import MLP, disks, succeeds
-from shell.disks import PATH
+from support.shell import MLP, disks, succeeds
+from support.shell.disks import PATH
 
 LOWER = f"lower {MLP} --plugin cpu --no-cache"
 WRITES = {

@@ -3,7 +3,7 @@
 import pytest
 from etdev_trt import machine
 from etdev_trt.testing import library
-from toys import torch_tensorrt as versions
+from support.toys import torch_tensorrt as versions
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from etdev_trt.plugin import TrtPlugin
 from etdev_trt.testing import builder as fake_builder
 from etdev_trt.testing.programs import Engines, X, exported
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
-from models import nets
-from models.small import Function
+from support.models import nets
+from support.models.small import Function
+from support.toys import Takes
+from support.toys.torch_tensorrt import VERSION
 from torch import nn
 from torch.export import Dim
-from toys import Takes
-from toys.torch_tensorrt import VERSION
 
 import etdev
 from etdev import Device, Lowerer

@@ -14,8 +14,8 @@ from etdev_trt.plugin import TrtPlugin
 from etdev_trt.testing import builder as fake_builder
 from etdev_trt.testing import library
 from etdev_trt.testing.programs import Engines, X, exported, run_engine
+from support.toys.torch_tensorrt import site
 from torch import nn
-from toys.torch_tensorrt import site
 
 from etdev import Device, Lowerer
 from etdev.pte.read import read

@@ -18,6 +18,7 @@ from etdev_trt.testing.programs import (
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.lowered_backend_module import get_lowered_submodules
+from support.toys.torch_tensorrt import VERSION
 from torch import nn
 from torch.export.graph_signature import (
     CustomObjArgument,
@@ -25,7 +26,6 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
 )
-from toys.torch_tensorrt import VERSION
 
 import etdev
 from etdev import Device, EtdevWarning, Lowerer

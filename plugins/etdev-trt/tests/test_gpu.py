@@ -6,7 +6,7 @@ import pytest
 import torch
 from etdev_trt import machine
 from etdev_trt.plugin import TrtPlugin
-from models import nets
+from support.models import nets
 
 from etdev import Lowerer
 

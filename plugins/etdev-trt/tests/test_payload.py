@@ -11,7 +11,7 @@ from etdev_trt.payload import device_of
 from etdev_trt.plugin import TrtPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toys import torch_tensorrt as versions
+from support.toys import torch_tensorrt as versions
 
 from etdev import Device
 from etdev.errors import ArtifactError

@@ -9,7 +9,7 @@ import pytest
 import torch
 from etdev_trt.plugin import TrtPlugin
 from etdev_trt.runner import PACKAGE, RUNNER
-from models.small import PAIR, AddMul
+from support.models.small import PAIR, AddMul
 
 from etdev import Lowerer
 from etdev.errors import RunError

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toys import torch_tensorrt as versions
+from support.toys import torch_tensorrt as versions
 
 OTHERS = [version for version in versions.VERSIONS if version != versions.VERSION]
 

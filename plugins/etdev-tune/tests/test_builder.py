@@ -9,7 +9,7 @@ from etdev_tune.candidate import Candidate, baselines, orders_of
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import choices_of, option_moves
 from etdev_tune.toml_writer import toml_of
-from models import nets
+from support.models import nets
 
 import etdev
 from etdev import Lowerer, Pin

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 from etdev_tune.cli import _duration
-from shell import MLP, fails, invoke, succeeds
-from toys.target import Scripted
+from support.shell import MLP, fails, invoke, succeeds
+from support.toys.target import Scripted
 
 from etdev.errors import RunError
 

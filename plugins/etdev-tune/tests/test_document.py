@@ -7,8 +7,8 @@ from pathlib import Path
 
 from etdev_tune.finish import _verdict
 from etdev_tune.report import TUNING, Confirmation, Estimate, Limits, Report, Sensitivity, Trial
-from shell import succeeds
-from shell.outlines import outline
+from support.shell import succeeds
+from support.shell.outlines import outline
 
 from etdev import Pin
 from etdev.schema.structuring import CONVERTER

@@ -15,9 +15,9 @@ from etdev_tune.exchange import Failure, Policy
 from etdev_tune.report import FAILED, TUNING, WRONG, Report
 from etdev_tune.runners import Local
 from etdev_tune.search import Search
-from models import nets
+from support.models import nets
+from support.toys.target import Scripted
 from torch import nn
-from toys.target import Scripted
 
 import etdev
 from etdev import Claim, Lowerer, PluginError, Registry, RunError, TuneError, hookimpl

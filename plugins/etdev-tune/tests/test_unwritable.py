@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 
 import pytest
-from shell import MLP, disks
-from shell.disks import PATH, fails_and_leaves_all_as_it_was, no_room_at_all
-from toys.target import Scripted
+from support.shell import MLP, disks
+from support.shell.disks import PATH, fails_and_leaves_all_as_it_was, no_room_at_all
+from support.toys.target import Scripted
 
 TUNE = f"tune {MLP} --plugin cpu --budget 0.01s"
 WRITES = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 from etdev_tune.exchange import Policy, Result
 from etdev_tune.search import Search
-from shell import MLP, fails, invoke, succeeds
-from toys.target import Scripted
+from support.shell import MLP, fails, invoke, succeeds
+from support.toys.target import Scripted
 
 import etdev
 from etdev import TuneError

@@ -14,7 +14,7 @@ from etdev_tune.precision.plugin import Precision
 from etdev_tune.precision.recipe import Recipe
 from etdev_tune.precision.schemes import Scheme, schemes_for
 from etdev_tune.precision.static import prepared, scales_of
-from models.small import Mixed
+from support.models.small import Mixed
 from torch import nn
 
 from etdev import Lowerer, PluginError
@@ -107,7 +107,7 @@ def test_the_bytes_are_the_same_in_another_process_without_data(static, tmp_path
         f"scales = {json.dumps(lines['scales'])}\n[plugins.cpu]\n"
     )
     script = (
-        "import torch; from models.small import Mixed; from etdev import Lowerer\n"
+        "import torch; from support.models.small import Mixed; from etdev import Lowerer\n"
         "x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))\n"
         "Lowerer(registry='registry.toml', cache=False).lower(Mixed.seeded(), (x,)).save(PATH)"
     )

@@ -13,9 +13,9 @@ from etdev_tune.precision.schemes import schemes_for
 from etdev_tune.precision.sensitivity import Simulation, predicted, sensitivities
 from etdev_tune.report import TUNING, Report
 from etdev_tune.tune import write_point
-from models.small import Mixed
-from shell import succeeds
-from toys.target import Scripted
+from support.models.small import Mixed
+from support.shell import succeeds
+from support.toys.target import Scripted
 
 import etdev
 from etdev import Lowerer, TuneError

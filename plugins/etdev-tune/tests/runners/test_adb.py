@@ -7,7 +7,7 @@ import os
 import pytest
 from etdev_tune.exchange import Request, Result
 from etdev_tune.runners import open_runner
-from models import nets
+from support.models import nets
 
 from etdev.errors import RunError
 

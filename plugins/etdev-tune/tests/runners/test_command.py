@@ -13,7 +13,7 @@ import pytest
 from etdev_tune.exchange import Request, Result
 from etdev_tune.runners import open_runner
 from etdev_tune.runners.commands import command_of
-from models import nets
+from support.models import nets
 
 from etdev.errors import RunError
 

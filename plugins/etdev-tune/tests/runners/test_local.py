@@ -18,7 +18,7 @@ import torch
 from attrs import evolve
 from etdev_tune.exchange import Failure, Request, Result
 from etdev_tune.runners import Local, open_runner
-from models import nets
+from support.models import nets
 
 from etdev import Lowerer
 from etdev.errors import RunError

@@ -13,11 +13,11 @@ from etdev_cpp.wheel import Wheel
 from etdev_tune.builder import Builder
 from etdev_tune.exchange import Failure, Policy, Request, Result
 from etdev_tune.runners import Local, open_runner, runtimes
-from models import nets
-from models.matrix import SMALL
-from shell.distributions import put
-from toys.accelerator import Accelerator
-from toys.bits import same
+from support.models import nets
+from support.models.matrix import SMALL
+from support.shell.distributions import put
+from support.toys.accelerator import Accelerator
+from support.toys.bits import same
 
 import etdev
 from etdev import Device, Lowerer, hookimpl
@@ -145,7 +145,7 @@ def test_the_runtime_that_a_plugin_names_measures_its_delegates(
 ):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", raising=False)
-    put(tmp_path, "a-runtime", "", {"etdev.runners": {"loader": "toys.loader:RUNNER"}})
+    put(tmp_path, "a-runtime", "", {"etdev.runners": {"loader": "support.toys.loader:RUNNER"}})
     request = Request(on_cuda, (SUMMANDS,), outputs=True, **QUICK)
     assert isinstance(target().run(request), Failure)
     result = target([from_object(PLUGIN)]).run(request)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from etdev_tune.exchange import Failure, Request, Result
 from etdev_tune.runners import connection, open_runner
-from models import nets
+from support.models import nets
 
 from etdev.errors import RunError
 

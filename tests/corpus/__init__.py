@@ -1,5 +1,0 @@
-"""Models whose `.pte` bytes, errors and plans are compared before and after a change.
-
-PYTHONPATH=tests python -m corpus digest before.json
-PYTHONPATH=tests python -m corpus compare before.json after.json
-"""

@@ -1,1 +1,0 @@
-"""Programs to run and to copy from."""

@@ -1,0 +1,68 @@
+"""Repros on plain ExecuTorch: `PYTHONPATH=tests python -m support.quirks.plain NAME...`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from support.quirks import Repro, names
+from support.quirks.forked import main
+from support.quirks.verdict import judge
+
+
+def exported(repro: Repro) -> dict[str, Any]:
+    """Export each method of a repro."""
+    options = {"dynamic_shapes": repro.dynamic_shapes, "strict": repro.strict}
+    return {
+        name: torch.export.export(module, repro.examples[name], **options)
+        for name, module in repro.methods.items()
+    }
+
+
+def lower(repro: Repro) -> Any:
+    """Lower a repro with nothing but ExecuTorch; return the bytes of the .pte."""
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
+    if repro.quantised:
+        import executorch.kernels.quantized  # noqa: F401
+
+    config = EdgeCompileConfig(_core_aten_ops_exception_list=[*repro.exceptions])
+    manager = to_edge_transform_and_lower(
+        exported(repro), partitioner=_partitioners(repro), compile_config=config
+    )
+    return emitted(manager, repro)
+
+
+def emitted(manager: Any, repro: Repro) -> Any:
+    """Emit an edge program with the config of a repro."""
+    from executorch.exir import ExecutorchBackendConfig
+
+    config = ExecutorchBackendConfig(**repro.config) if repro.config else None
+    return manager.to_executorch(config).buffer
+
+
+def _partitioners(repro: Repro) -> list[Any]:
+    if repro.backend == "xnnpack":
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+        return [XnnpackPartitioner()]
+    if repro.backend == "openvino":
+        from executorch.backends.openvino.partitioner import OpenvinoPartitioner
+        from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+        return [OpenvinoPartitioner([CompileSpec("device", b"CPU")])]
+    return []
+
+
+def warm_up() -> None:
+    """Import and cache what every lowering needs; nothing is run, which would start threads."""
+    from executorch.runtime import Runtime  # noqa: F401
+
+    torch.set_num_threads(1)
+    names()
+    lower(Repro(torch.nn.Linear(2, 2), [torch.ones(1, 2)], backend="xnnpack"))
+
+
+if __name__ == "__main__":
+    main(lambda name: judge(name, lower), warm_up)

@@ -1,0 +1,33 @@
+"""Faults of dynamic sizes, and of sizes that depend on data."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import Dim
+
+from support.quirks import Repro, model, repro
+from support.zoo import random
+
+X = random(3, 4)
+ROWS = (({0: Dim("rows", max=8)},),)
+
+
+@repro
+def fixed_sizes() -> Repro:
+    calls = [random(rows, 4) for rows in (3, 8, 1)]
+    return Repro(
+        model(lambda _, x: x.split([1, 3], 1)), calls, dynamic_shapes=ROWS, expects="error"
+    )
+
+
+@repro
+def unbounded_sizes() -> Repro:
+    calls = [random(rows, 4) for rows in (3, 8)]
+    shapes = (({0: Dim("rows")},),)
+    return Repro(model(lambda _, x: x.sin() + 1), calls, dynamic_shapes=shapes, expects="error")
+
+
+@repro
+def unknown_positions() -> Repro:
+    calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
+    return Repro(model(lambda _, x, i: x[i]), calls, expects="error")

@@ -1,0 +1,169 @@
+"""etdev lower: the file, what is said about it, and paths that can't be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from support.shell import MLP, cells, fails, invoke, succeeds
+
+from etdev.pte.read import read
+from etdev.runtime.child import Child
+
+
+@pytest.fixture(scope="module")
+def lowered(tmp_path_factory) -> tuple[Path, Result]:
+    """The MLP as a .pte, and what `etdev lower` said."""
+    path = tmp_path_factory.mktemp("lowered") / "mlp.pte"
+    return path, invoke(f"lower {MLP} --plugin cpu --runner python -o", path)
+
+
+@pytest.fixture
+def sealed(here) -> Iterator[Path]:
+    """A folder in which no file can be made; root may write to all but the kernel's own."""
+    if os.geteuid() == 0:
+        if not Path("/proc/self").is_dir():
+            pytest.skip("root can write to every folder here")
+        yield Path("/proc/self")
+        return
+    (here / "sealed").mkdir(mode=0o500)
+    yield Path("sealed")
+    (here / "sealed").chmod(0o700)
+
+
+def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
+    path, done = lowered
+    assert done.exit_code == 0
+    assert [line.partition("normalization.py:")[0] for line in cells(done.stdout)] == [
+        f"{path}: {path.stat().st_size / 1024:.1f} KiB",
+        f"{path}: method forward: 2 delegates, 4 nodes: cpu 3 (75%), portable 1 (25%)",
+        f"{path}: partitions: 2 compiled",
+        "on portable kernels nodes why where",
+        "aten.native_layer_norm.default 1 cpu: XNNPACK has no native_layer_norm.default ",
+        f"{path}: verified over 3 calls within 0.0001 of the largest value, also at inf, nan",
+    ]
+    (method,) = read(path).methods
+    assert [delegate.backend_id for delegate in method.delegates] == ["XnnpackBackend"] * 2
+
+
+def test_lower_says_stages_and_their_times_on_stderr(lowered):
+    words = [line.split()[0] for line in lowered[1].stderr.splitlines()]
+    # On a busy machine a plugin may take longer than the command is silent.
+    words = [word for word in words if word != "waiting"]
+    stages = ["export", "edge", "plan", "compile", "emit", "write", "audit", "verify"]
+    stages = ["load", "model", *stages]
+    assert words == [*stages, "stage", *stages, "total", "next:"]
+    seconds = [float(line.split()[1]) for line in lowered[1].stderr.splitlines()[-12:-1]]
+    assert seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.06)
+    # Loading what is loaded here already takes no time, a model does.
+    assert seconds[-1] > 0.1
+    assert lowered[1].stderr.splitlines()[-1] == f"next: etdev run {lowered[0]} --profile"
+
+
+def test_lower_writes_what_agrees_with_pytorch(here):
+    done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2 --runner python")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == (
+        "mlp.pte: verified over 2 calls within 0.0001 of the largest value, also at inf, nan"
+    )
+    assert [file.name for file in here.iterdir()] == ["mlp.pte"]
+
+
+@pytest.mark.parametrize("word", ["", "--verify"])
+def test_lower_writes_nothing_that_differs_from_pytorch(here, word):
+    # A kernel that multiplies no zero by an infinite slope.
+    (here / "leak.py").write_text(
+        "import torch\n\n\nclass Leak(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.nn.functional.leaky_relu(x, float('inf'))\n\n\n"
+        "def model():\n    return Leak(), (torch.zeros(3, dtype=torch.float64),)\n"
+    )
+    done = invoke(f"lower leak.py:model -o leak.pte --plugin cpu {word}")
+    assert (done.exit_code, done.stdout) == (1, "")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith(
+        "error: method 'forward': step 0: output 0 is 0 at [0], in eager PyTorch NaN "
+    )
+    assert "; kernel of aten.leaky_relu.default" in error
+    assert [file.name for file in here.iterdir() if file.suffix != ""] == ["leak.py"]
+    if not word:
+        succeeds("lower leak.py:model -o leak.pte --plugin cpu --no-verify")
+        assert Path("leak.pte").is_file()
+
+
+def test_lower_writes_what_cannot_be_verified_unless_that_was_asked_for(here):
+    (here / "noise.py").write_text(
+        "import torch\n\n\nclass Noise(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x + torch.rand(3)\n\n\n"
+        "def model():\n    return Noise(), (torch.ones(3),)\n"
+    )
+    why = "not verified: method 'forward': it draws random numbers"
+    for word in ("--verify", "--edges"):
+        error = fails(f"lower noise.py:model -o noise.pte --plugin cpu {word}")
+        assert error == f"{why}; leave out strict, or --verify, to accept that"
+    told = succeeds("lower noise.py:model -o noise.pte --plugin cpu")
+    assert told.splitlines()[-1] == f"noise.pte: {why}"
+    assert Path("noise.pte").is_file()
+
+
+def test_no_verify_runs_nothing(here, monkeypatch):
+    monkeypatch.delattr(Child, "_started")
+    told = succeeds(f"lower {MLP} -o mlp.pte --plugin cpu --no-verify")
+    assert told.splitlines()[-1] == "mlp.pte: not verified: --no-verify"
+
+
+@pytest.mark.parametrize("word", ["--verify", "--edges"])
+def test_verify_and_no_verify_exclude_each_other(word):
+    done = invoke(f"lower {MLP} -o mlp.pte --no-verify {word}")
+    assert done.exit_code == 2
+    assert "give --no-verify, or --verify, --edges and --runner" in done.stderr
+
+
+def test_lower_leaves_one_file(lowered):
+    path, _ = lowered
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("net.bin", "net.bin: does not end in .pte; name it model.pte"),
+        ("net", "net: does not end in .pte; name it model.pte"),
+        ("gone/net.pte", "gone/net.pte: there is no folder 'gone'; create it first"),
+        ("folder.pte", "folder.pte: is a folder; choose another path"),
+    ],
+)
+def test_a_bad_output_is_refused_before_the_long_work(here, output, message):
+    (here / "folder.pte").mkdir()
+    done = invoke(f"lower {MLP} -o {output}")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"error: {message}\n")
+
+
+def test_an_unwritable_folder_is_refused_before_the_long_work(sealed):
+    done = invoke(f"lower {MLP} -o", sealed / "net.pte")
+    assert (done.exit_code, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {sealed}/net.pte: can't be written (")
+    assert line.endswith("); choose another path")
+
+
+def test_ctrl_c_is_told_from_an_error(here):
+    Path("net.py").write_text("def model():\n    raise KeyboardInterrupt\n")
+    done = invoke("lower net.py:model -o net.pte")
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr.splitlines()[-1] == "interrupted: model net.py:model"
+
+
+def test_two_processes_write_the_same_file(here, lowered):
+    done = invoke(f"lower {MLP} --plugin cpu --jobs 2 --on-failure fallback -o mlp.pte")
+    assert done.exit_code == 0
+    assert Path("mlp.pte").read_bytes() == lowered[0].read_bytes()
+
+
+def test_no_jobs_are_wrong_usage(here):
+    assert invoke(f"lower {MLP} --jobs 0 -o mlp.pte").exit_code == 2
+    assert invoke(f"lower {MLP} --on-failure ignore -o mlp.pte").exit_code == 2

@@ -1,0 +1,120 @@
+"""Options that commands share: plugins, devices, pins and the registry."""
+
+from __future__ import annotations
+
+import pytest
+from support.shell import MLP, fails, invoke, succeeds
+
+from etdev import Plan
+from etdev.cli import progress
+
+
+def test_an_unknown_plugin_is_refused():
+    error = fails(f"lower {MLP} -o net.pte --plugin gone")
+    assert error.startswith("gone: not installed; installed are ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (f"plan {MLP} --plugin cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
+        (f"explain {MLP} --ask cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
+        (f"lower {MLP} -o net.pte --plugin cpu --device trt=cuda", "trt: is pinned to a device "),
+        (f"run net.pte --check {MLP} --bisect --plugin cpuu", "cpuu: not installed; did you "),
+        ("plan gone.py:net", "gone.py:net: there is no file 'gone.py'; "),
+        ("plan net.py", "net.py: there is no file 'net.py'; "),
+    ],
+)
+def test_names_are_checked_before_torch_is_loaded(words, message, monkeypatch):
+    monkeypatch.setattr(progress, "import_torch", lambda *_: pytest.fail("loads torch"))
+    assert fails(words).startswith(message)
+
+
+def test_a_misspelt_option_of_a_plugin_is_corrected(here):
+    (here / "registry.toml").write_text("[plugins.openvino.options]\n\ndevcie = 'CPU'\n")
+    error = fails(f"plan {MLP}")
+    assert "devcie" in error
+    assert "did you mean device?" in error
+
+
+def test_pinned_devices_and_nodes_show_in_the_plan():
+    pin = "module=1:plugin=portable"
+    options = f"--plugin cpu --device cpu.forward=cpu --pin {pin}"
+    planned = Plan.from_json(succeeds(f"plan {MLP} {options} --json"))
+    assert {partition.device_source for partition in planned.partitions} == {"pinned"}
+    assert {str(entry.pin) for entry in planned["forward"].ledger if entry.pin} == {pin}
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        (
+            "cpu=gpu",
+            "devices['cpu']: unknown type 'gpu'; "
+            "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
+        ),
+        (
+            "cpu=cuda:x",
+            "devices['cpu']: cannot read 'cuda:x'; "
+            "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
+        ),
+        ("trt=cuda:1", "trt: is pinned to a device but not asked; the plugins are cpu, portable"),
+    ],
+)
+def test_a_bad_device_is_refused(device, message):
+    assert fails(f"lower {MLP} -o net.pte --plugin cpu --device {device}") == message
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--device cpu", "Invalid value for --device: 'cpu' is not PLUGIN=DEVICE"),
+        ("--device =cpu", "Invalid value for --device: '=cpu' is not PLUGIN=DEVICE"),
+        (
+            "--pin op=aten.add.*",
+            "Invalid value for --pin: can't read 'op=aten.add.*'; "
+            "write module=encoder.layer.0:plugin=cpu",
+        ),
+    ],
+)
+def test_what_can_not_be_read_is_wrong_usage(option, message):
+    done = invoke(f"plan {MLP} {option}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"Error: {message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "strict = true\n\n[plugins.cpu]\noptoinal = true\n",
+            "mine.toml: plugins.cpu.optoinal is an unknown key; did you mean optional?",
+        ),
+        (
+            "\nstrict = 3\n",
+            "mine.toml: strict is 3; it must be true or false",
+        ),
+        (
+            "[plugins.cpu]\ndevice = 'cud:1'\n",
+            "mine.toml: plugins.cpu.device unknown type 'cud'; "
+            "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0",
+        ),
+    ],
+)
+def test_a_malformed_registry_is_named_with_line_and_key(here, text, message):
+    (here / "mine.toml").write_text(text)
+    assert fails("plugins --registry mine.toml") == message
+    assert fails(f"lower {MLP} -o net.pte --registry mine.toml") == message
+
+
+def test_a_registry_that_is_not_toml_is_named_with_its_line(here):
+    (here / "registry.toml").write_text("strict = true\nplugins =\n")
+    error = fails("plugins")
+    assert error.startswith("registry.toml: is not valid TOML: ")
+    assert error.endswith(" (at line 2, column 10); correct that line")
+
+
+def test_a_missing_registry_is_named():
+    assert fails("plugins --registry gone.toml") == (
+        "gone.toml: cannot be read (No such file or directory); give the path of a registry.toml"
+    )

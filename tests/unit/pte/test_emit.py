@@ -1,0 +1,70 @@
+"""Emission: what ExecuTorch can't write is refused by name."""
+
+import re
+
+import pytest
+import torch
+from support.models.small import Function
+from support.toys.runtime import assert_agrees
+from torch import nn
+
+from etdev import Lowerer
+from etdev.errors import LoweringError
+
+
+class Ones(nn.Module):
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+
+    def forward(self, n):
+        size = n.item()
+        if self.most:
+            torch._check(size <= self.most)
+        return torch.ones(size) * 2
+
+
+def test_a_size_that_nothing_bounds_is_refused():
+    lowered = Lowerer(["cpu"]).lower(Ones(None), (torch.tensor(3),))
+    with pytest.raises(LoweringError, match="finite upper bound for symbolic expression u"):
+        lowered.to_executorch()
+
+
+def test_a_size_that_is_bounded_is_right():
+    calls = [(torch.tensor(size),) for size in (3, 8, 1)]
+    assert_agrees(Lowerer(["cpu"]).lower(Ones(8), calls[0]), Ones(8), *calls)
+
+
+def test_an_op_that_no_kernel_can_run_is_named():
+    with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
+        library.define("halved(Tensor x) -> Tensor")
+        library.impl("halved", lambda x: x / 2, "CompositeExplicitAutograd")
+        lowered = Lowerer([]).lower(Function(torch.ops.etdev_tests.halved), (torch.ones(3),))
+        with pytest.raises(LoweringError) as caught:
+            lowered.to_executorch()
+    line = Function.forward.__code__.co_firstlineno + 1
+    assert str(caught.value) == (
+        f"to_executorch: no plugin took etdev_tests.halved.default at small.py:{line}, and "
+        "ExecuTorch can't call an op without an out variant; register one with a kernel, or give "
+        "the op to a plugin"
+    )
+
+
+def test_ops_with_effects_are_named_with_their_lines():
+    def told(x):
+        torch.ops.aten._print("told")
+        return x + 1
+
+    def written(x):
+        y = x.clone()
+        torch.ops.etdev_tests.increase_(y)
+        return y * 2
+
+    with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
+        library.define("increase_(Tensor(a!) x) -> ()")
+        library.impl("increase_", lambda x: x.add_(1) and None, "CPU")
+        library.impl("increase_", lambda x: None, "Meta")
+        for function, name in ((told, "aten._print.default"), (written, "auto_functionalized")):
+            lowered = Lowerer([]).lower(Function(function), (torch.ones(3),))
+            with pytest.raises(LoweringError, match=rf"took {re.escape(name)}.* at small"):
+                lowered.to_executorch()

@@ -1,0 +1,120 @@
+"""The table of upstream's faults: its rows are well formed, and a stage applies them in order."""
+
+import re
+
+import pytest
+import torch
+from attrs import evolve
+from packaging.requirements import Requirement
+
+from etdev.errors import EtdevError, EtdevWarning, LoweringError
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table, is_active
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
+
+aten = torch.ops.aten
+
+
+REFUSAL = Refusal("{op} ({found.name}) of {method!r} goes wrong{where}", "don't")
+
+
+def row(**given):
+    known = {
+        "name": "any",
+        "stage": Stage.SOURCE,
+        "summary": "Anything goes wrong.",
+        "upstream": "pytorch/executorch#1",
+        "affects": "torch>=1",
+        "find": Nodes((aten.sin.default,)),
+        "refusal": REFUSAL,
+    }
+    return Quirk(**{**known, **given})
+
+
+def exported():
+    class Waves(torch.nn.Module):
+        def forward(self, x):
+            return torch.sin(torch.cos(torch.sin(x)))
+
+    return torch.export.export(Waves(), (torch.ones(2),))
+
+
+def test_rows_have_names_of_their_own():
+    names = [quirk.name for quirk in QUIRKS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.name)
+def test_a_row_is_well_formed(quirk):
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", quirk.name)
+    assert re.fullmatch(r"[\w`].*[^.]\.", quirk.summary)
+    assert not re.search(r"\.\s", quirk.summary)
+    assert re.fullmatch(r"[\w-]+/[\w-]+#\d+.*|not reported; .*/.*", quirk.upstream)
+    assert Requirement(quirk.affects).specifier
+
+
+def test_a_row_is_checked_on_the_way_in():
+    for given, why in (
+        ({"refusal": None}, "does nothing"),
+        ({"during": lambda found: None}, "has `during` at another stage"),
+    ):
+        with pytest.raises((EtdevError, ValueError), match=why):
+            row(**given)
+
+
+def test_a_row_for_another_version_is_left_out():
+    assert Table([row(affects="torch<1"), row(affects="not-installed>=1")]).rows == ()
+    assert is_active("executorch<1.6")
+
+
+def test_a_refusal_names_method_node_line_and_cure():
+    with pytest.raises(LoweringError) as caught:
+        Table([row()]).apply(Stage.SOURCE, exported(), "forward")
+    where = r"at test_table.py:\d+; don't"
+    text = rf"edge conversion: aten.sin.default \(sin\) of 'forward' goes wrong {where}"
+    assert re.fullmatch(text, str(caught.value))
+
+
+def test_a_warning_is_said_of_each():
+    with pytest.warns(EtdevWarning) as said:
+        Table([row(refusal=evolve(REFUSAL, warns=True))]).apply(Stage.SOURCE, exported(), "forward")
+    assert len(said) == 2
+
+
+def test_a_stage_looks_again_after_a_fix():
+    seen = []
+
+    def fix(program, found):
+        seen.append([node.name for node in found])
+        return exported()
+
+    table = Table(
+        [row(fix=fix), row(name="other", fix=fix, find=Nodes(only=lambda n: "s" in n.name))]
+    )
+    program = exported()
+    assert table.apply(Stage.SOURCE, program, "forward") is not program
+    assert table.apply(Stage.EDGE, program, "forward") is program
+    assert seen == [["sin", "sin_1"], ["sin", "cos", "sin_1"]]
+
+
+def test_a_fix_that_fails_refuses():
+    def fix(program, found):
+        raise ValueError("no way")
+
+    table = Table(
+        [row(fix=fix, refusal=evolve(REFUSAL, what="{found.name} can't be fixed ({why})"))]
+    )
+    with pytest.raises(LoweringError, match=r"sin can't be fixed \(ValueError: no way\); don't"):
+        table.apply(Stage.SOURCE, exported(), "forward")
+
+
+def test_a_difference_to_the_program_before_is_found():
+    def longer(program, before):
+        return list(program.graph.nodes)[len(before.graph.nodes) :]
+
+    table = Table([row(find=Since(longer), refusal=evolve(REFUSAL, what="{names} came later"))])
+    before, after = exported(), exported()
+    assert table.apply(Stage.SOURCE, before, "forward") is before
+    after.graph.placeholder("late")
+    with pytest.raises(LoweringError, match="late came later"):
+        table.apply(Stage.SOURCE, after, "forward", before)

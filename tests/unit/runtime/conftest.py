@@ -1,0 +1,63 @@
+"""Programs that several files here run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from support.toys.accelerator import Accelerator
+
+from etdev import Device, Lowerer
+
+
+class Mixed(torch.nn.Module):
+    """Inputs of several kinds: floats, an index, a number."""
+
+    def forward(self, table: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
+        return table[index] * count
+
+
+class Add(torch.nn.Module):
+    """A sum."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+@pytest.fixture(scope="session")
+def mixed_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Portable kernels only."""
+    inputs = (torch.ones(5, 3), torch.tensor([1, 4]), 2)
+    lowered = Lowerer([]).lower(Mixed(), inputs)
+    return lowered.save(tmp_path_factory.mktemp("mixed") / "mixed.pte")
+
+
+@pytest.fixture(scope="session")
+def on_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A delegate on cuda:0 whose backend no runtime has."""
+    plugin = Accelerator(ops=("add.Tensor",), device=Device("cuda", 0))
+    lowered = Lowerer([plugin]).lower(Add(), (torch.ones(2, 2), torch.ones(2, 2)))
+    return lowered.save(tmp_path_factory.mktemp("cuda") / "cuda.pte")
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make XNNPACK compile wrong weights wherever a delegate has a certain constant."""
+    compiler = XnnpackBackend.preprocess
+
+    def of(name: str) -> None:
+        def preprocess(program: Any, specs: Any) -> Any:
+            # A name that begins with a digit is that of the input here.
+            for key in program.state_dict.keys() & {name, "p_" + name.replace(".", "_")}:
+                program.state_dict[key] = torch.nn.Parameter(program.state_dict[key] * 1.5)
+            return compiler(program, specs)
+
+        monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))
+        # Without templates, each partition is compiled.
+        monkeypatch.setattr("etdev_cpu.compiler.structure_of", lambda *_: None)
+
+    return of

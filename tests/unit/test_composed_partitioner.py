@@ -1,0 +1,389 @@
+"""etdev.partitioner: the composition inside ExecuTorch's own calls."""
+
+import pytest
+import torch
+from attrs import evolve
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from executorch.runtime import Runtime
+from support.models import nets
+from support.models.small import Function
+from support.toys import Takes
+from torch import nn
+
+import etdev
+from etdev import Probe, hookimpl
+from etdev.errors import BudgetError, CompileError, EtdevWarning, LoweringError, PluginError
+from etdev.testing.fakes import Accelerator, FakeAccelerator
+
+pytestmark = [
+    pytest.mark.skipif(
+        not hasattr(Partitioner, "transform_for_pre_decomposition"),
+        reason="ExecuTorch before 1.5 doesn't ask a partitioner to change a program",
+    ),
+    pytest.mark.usefixtures("quick_conversion"),
+]
+
+
+LAYER = nn.Linear(4, 3), (torch.ones(2, 4),)
+
+
+def backends(manager, method="forward"):
+    found = get_lowered_submodules(manager.exported_program(method).graph_module)
+    return [module.backend_id for _, module, _ in found]
+
+
+def without_sources(plan):
+    """A plan without the exported program's ops, of which ExecuTorch's loop leaves no trace."""
+    entries = tuple(evolve(entry, source_op="", source="") for entry in plan.ledger)
+    return evolve(plan, ledger=evolve(plan.ledger, entries=entries))
+
+
+def test_it_delegates_what_the_lowerer_would():
+    program = torch.export.export(*nets.mlp())
+    composed = etdev.partitioner(["cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    lowered = etdev.Lowerer(["cpu"]).lower(program)
+    assert without_sources(composed.plan) == without_sources(lowered.plan["forward"])
+    assert manager.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_a_plugin_that_can_not_compile_here_is_refused_by_name():
+    class Unfit(Takes):
+        @hookimpl
+        def probe(self):
+            return Probe(unfit="no accelerator")
+
+    program = torch.export.export(Function(torch.add), (torch.ones(2), torch.ones(2)))
+    composed = etdev.partitioner([Unfit("unfit", ("add.Tensor",))])
+    with pytest.raises(PluginError, match="unfit: can't compile here: no accelerator"):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+
+
+@pytest.fixture
+def rival(monkeypatch):
+    """A plugin for additions, whose compiler fails."""
+
+    def fail(*_):
+        raise RuntimeError("out of tiles")
+
+    monkeypatch.setattr(FakeAccelerator, "preprocess", fail)
+    return Accelerator("rival")
+
+
+def test_a_failure_of_a_compiler_names_its_plugin_or_its_nodes_go_to_the_next_one(rival, tmp_path):
+    program = torch.export.export(Function(torch.add), (torch.ones(2), torch.ones(2)))
+    registry = tmp_path / "registry.toml"
+    registry.write_text('on_failure = "fallback"\n')
+    for settings in ({"on_failure": "fallback"}, {"registry": registry}):
+        composed = etdev.partitioner([rival, "cpu"], **settings)
+        manager = to_edge_transform_and_lower(program, partitioner=[composed])
+        assert backends(manager) == ["XnnpackBackend"]
+        (verdict, _) = composed.plan.ledger["aten_add_tensor"].verdicts[:2]
+        assert str(verdict) == "rival: its compiler failed: RuntimeError: out of tiles"
+    composed = etdev.partitioner([rival, "cpu"], registry=registry, on_failure="error")
+    with pytest.raises(CompileError, match=r"rival: .* failed on forward/rival_0 \(1 node"):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    with pytest.raises(LoweringError, match="partitioner: on_failure is 'ignore'; give "):
+        etdev.partitioner(["cpu"], on_failure="ignore")
+
+
+def test_an_executorch_that_asks_for_no_changes_is_refused(monkeypatch):
+    monkeypatch.delattr(Partitioner, "transform_for_pre_decomposition")
+    with pytest.raises(LoweringError) as caught:
+        etdev.partitioner(["cpu"])
+    assert caught.value.cure == "install executorch>=1.5, or use etdev.Lowerer"
+
+
+def test_several_plugins_share_one_call():
+    program = torch.export.export(*nets.mlp())
+    composed = etdev.partitioner([Takes("relus", ("relu.default",)), "cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    assert {part.plugin for part in composed.plan.partitions} == {"relus", "cpu"}
+    assert len(backends(manager)) == len(composed.plan.partitions)
+    manager.to_executorch()
+
+
+def test_pins_limits_and_a_budget_hold():
+    program = torch.export.export(*nets.mlp())
+    relu = etdev.Pin("portable", op="aten.relu.*")
+    options = {"pins": [relu], "limits": {"cpu": {"max_partitions": 1}}}
+    composed = etdev.partitioner(["cpu"], **options, budget={"max_fallback_nodes": 3})
+    # An op that was kept whole and given up is left to its kernel, since it can't be decomposed.
+    to_edge_transform_and_lower(program, partitioner=[composed])
+    assert any("linear" in name for name in composed.plan.fallback)
+    composed = etdev.partitioner(["cpu"], pins=[relu], budget={"max_fallback_nodes": 1})
+    with pytest.raises(BudgetError, match="1 nodes may be left to portable kernels, not 2: "):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    composed = etdev.partitioner(["cpu"], pins=[relu], budget={"max_fallback_nodes": 2})
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    assert backends(manager) == ["XnnpackBackend"] * 2
+    assert composed.plan.fallback == ("aten_relu_default", "aten_native_layer_norm_default")
+
+
+def test_an_op_that_only_executorch_keeps_whole_is_left_to_its_kernel():
+    """XNNPACK wants this op whole, but not with sizes that change."""
+    model = nn.Upsample(scale_factor=2, mode="bilinear")
+    x = torch.randn(1, 2, 4, 5)
+    shapes = ({2: torch.export.Dim("height", min=2, max=10)},)
+    program = torch.export.export(model, (x,), dynamic_shapes=shapes)
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    buffer = manager.to_executorch().buffer
+    # It reads the bytes as long as it lives, and the method reads it.
+    loaded = Runtime.get().load_program(buffer)
+    method = loaded.load_method("forward")
+    for inputs in (x, torch.randn(1, 2, 10, 5)):
+        (output,) = method.execute([inputs])
+        torch.testing.assert_close(output, model(inputs))
+
+
+def test_it_can_be_used_twice():
+    composed = etdev.partitioner(["cpu"])
+    for model in (LAYER, (nn.Conv2d(2, 3, 3), (torch.ones(1, 2, 5, 5),))):
+        program = torch.export.export(*model)
+        assert backends(to_edge_transform_and_lower(program, partitioner=[composed]))
+
+
+def test_methods_have_partitioners_of_their_own():
+    programs = {
+        "one": torch.export.export(*LAYER),
+        "two": torch.export.export(nn.Conv2d(2, 3, 3), (torch.ones(1, 2, 5, 5),)),
+    }
+    partitioners = {name: [etdev.partitioner(["cpu"], method=name)] for name in programs}
+    manager = to_edge_transform_and_lower(programs, partitioner=partitioners)
+    assert backends(manager, "one")
+    assert backends(manager, "two")
+
+
+def test_an_op_kept_whole_for_nobody_is_decomposed():
+    class Attention(torch.nn.Module):
+        def forward(self, q):
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q) + 1
+
+    whole = (torch.ops.aten.scaled_dot_product_attention.default,)
+    composed = etdev.partitioner([Takes("keeper", ("add.Tensor",), whole=whole)])
+    program = torch.export.export(Attention(), (torch.randn(1, 2, 4, 8),))
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    targets = [str(node.target) for node in manager.exported_program().graph.nodes]
+    assert any("softmax" in target for target in targets)
+
+
+def test_an_op_whose_plugin_no_longer_claims_it_is_refused_by_name():
+    class Fickle(Takes):
+        @hookimpl
+        def claim_nodes(self, program):
+            # ExecuTorch's loop plans once to convert the program and once to partition it.
+            self.ops = () if self.shown else self.ops
+            return super().claim_nodes(program)
+
+    attention = nn.functional.scaled_dot_product_attention
+    whole = (torch.ops.aten.scaled_dot_product_attention.default,)
+    q = torch.randn(1, 2, 4, 8)
+    program = torch.export.export(Function(lambda q: attention(q, q, q)), (q,))
+    fickle = Fickle("fickle", ("attention.default",), whole=whole)
+    refused = "aten.scaled_dot_product_attention.default .* was kept whole but no plugin claims it"
+    with pytest.raises(PluginError, match=f"partitioner: {refused}; lower with etdev.Lowerer"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([fickle])])
+
+
+def test_an_export_recipe_takes_it():
+    from executorch.export import ExportRecipe, LoweringRecipe, export
+
+    module, inputs = nets.mlp()
+    recipe = ExportRecipe(lowering_recipe=LoweringRecipe(partitioners=[etdev.partitioner(["cpu"])]))
+    session = export(module, [inputs], recipe)
+    assert session.get_pte_buffer()
+
+
+def composed(function, x, plugins=()):
+    program = torch.export.export(Function(function), (x,))
+    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(list(plugins))])
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [(torch.nonzero, torch.eye(3)), (lambda x: x.nonzero().squeeze(1), torch.ones(3))],
+    ids=["transposed", "fails"],
+)
+def test_coordinates_that_executorch_would_declare_in_another_order_are_refused(function, x):
+    with pytest.raises(LoweringError) as caught:
+        composed(function, x)
+    assert caught.value.what.startswith("ExecuTorch would transpose aten_nonzero_default")
+    assert caught.value.cure == "lower with etdev.Lowerer, which returns it as it is"
+
+
+def test_a_channels_last_image_of_one_channel_that_a_delegate_would_return_is_refused():
+    """Its strides stand for an order that XNNPACK's delegate fails on when it is called."""
+    net = nn.Conv2d(4, 1, 3).to(memory_format=torch.channels_last)
+    x = torch.ones(1, 4, 6, 6).to(memory_format=torch.channels_last)
+    with pytest.raises(LoweringError, match=r"would transpose getitem at .*, or fail on it"):
+        composed(net, x, ["cpu"])
+
+
+def test_coordinates_that_are_read_in_any_order_pass():
+    x = torch.tensor([0.0, 1.0, 2.0])
+    manager = composed(lambda x: (x.nonzero(), x[x.nonzero()]), x)
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for output, expected in zip(method.execute([x]), (x.nonzero(), x[x.nonzero()]), strict=True):
+        torch.testing.assert_close(output, expected)
+
+
+def test_ops_that_share_their_name_with_functions_of_numbers_have_a_kernel():
+    composed(lambda x: x**2.5, torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "op"),
+    [
+        (
+            lambda x: torch.cat([x, x], 1),
+            torch.randn(1, 2, 3, 4).to(memory_format=torch.channels_last),
+            "aten.cat.default",
+        ),
+    ],
+    ids=["channels last"],
+)
+def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
+    with pytest.raises(LoweringError) as caught:
+        composed(function, x)
+    assert caught.value.what.startswith(f"the portable kernel of {op} fails or is wrong for what ")
+    assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
+
+
+def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
+    def rows(x, i):
+        return x[i] * 2
+
+    calls = [(torch.randn(4, 3).t(), torch.tensor(row)) for row in (1, -1)]
+    program = torch.export.export(Function(rows), calls[0])
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for x, i in calls:
+        torch.testing.assert_close(method.execute([x.contiguous(), i])[0], rows(x, i))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "said"),
+    [
+        (lambda x, unit: x * len(unit), (torch.ones(2), "abc"), "is a string, or a Python"),
+        (lambda x: x.argmax().item(), (torch.ones(2),), "returns no tensor, and"),
+    ],
+)
+def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs, said):
+    program = torch.export.export(Function(function), inputs)
+    with pytest.raises(LoweringError, match=said):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+def test_a_size_that_executorch_would_fix_stays_dynamic():
+    sizes = ({0: torch.export.Dim("n", max=8)},)
+    recurrent = nn.RNN(4, 3, batch_first=True).eval()
+    calls = [(torch.randn(rows, 2, 4),) for rows in (3, 1, 0, 8)]
+    program = torch.export.export(recurrent, calls[0], dynamic_shapes=sizes)
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for inputs in calls:
+        for output, expected in zip(method.execute(inputs), recurrent(*inputs), strict=True):
+            torch.testing.assert_close(output, expected)
+
+
+def test_an_order_that_executorch_writes_down_otherwise_is_refused():
+    last = {"memory_format": torch.channels_last}
+    program = torch.export.export(
+        Function(lambda x: x[:, :1].clone(**last)), (torch.randn(2, 3, 4, 4),)
+    )
+    with pytest.raises(LoweringError, match=r"_clone_dim_order.default fails or is wrong"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+def test_a_dynamic_size_of_a_channels_last_input_is_read():
+    x = torch.randn(2, 4, 6, 6).to(memory_format=torch.channels_last)
+    sizes = ({0: torch.export.Dim("n", min=1, max=8)},)
+    counted = Function(lambda x: (torch.relu(x), x.shape[0] * 2))
+    program = torch.export.export(counted, (x,), dynamic_shapes=(sizes,))
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    torch.testing.assert_close(method.execute([x])[0], torch.relu(x))
+
+
+def test_what_they_rarely_get_wrong_is_said():
+    with pytest.warns(
+        EtdevWarning, match="aten.max_pool2d_with_indices.default .* is wrong for some"
+    ):
+        composed(lambda x: nn.functional.max_pool2d(x, 2), torch.randn(1, 2, 4, 4))
+
+
+# ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
+
+
+def last_and_relu(layout):
+    convolution = nn.Conv2d(4, 2, 3).to(memory_format=torch.channels_last)
+    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
+    return lambda x: convolution(x).relu(), x
+
+
+def run_composed(function, x):
+    manager = composed(function, x, ["cpu"])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for scale in (1, 2.5):
+        (output,) = method.execute([x * scale])
+        torch.testing.assert_close(output, function(x * scale), atol=1e-5, rtol=1e-4)
+    return manager
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_weights_that_are_channels_last_are_taken(layout):
+    manager = run_composed(*last_and_relu(layout))
+    assert backends(manager) == ["XnnpackBackend"]
+
+
+def test_floats_beside_doubles_are_not_rounded():
+    x = torch.randn(3, dtype=torch.float64)
+    buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
+    (output,) = program.load_method("forward").execute([x])
+    torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)
+
+
+class Lists(nn.Module):
+    """A constant that two partitions read in lists, or one in a list and one as it is."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.register_buffer("table", torch.randn(2, 3))
+        self.last = last
+
+    def forward(self, x):
+        y = torch.sin(torch.cat([self.table, x]))
+        return self.last(self.table, y)
+
+
+def test_a_constant_in_the_lists_of_two_partitions_is_given_to_both():
+    """The test of ExecuTorch's pull request 22798."""
+    module = Lists(lambda table, y: torch.cat([y, table]))
+    x = torch.randn(2, 3)
+    program = torch.export.export(module, (x,))
+    cats = etdev.partitioner([Takes("cats", ("cat.default",))])
+    manager = to_edge_transform_and_lower(program, partitioner=[cats])
+    assert len(backends(manager)) == 2
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for inputs in (x, x + 1):
+        torch.testing.assert_close(method.execute([inputs])[0], module(inputs))
+
+
+def test_a_constant_in_a_list_and_elsewhere_is_given_to_both():
+    module = Lists(lambda table, y: y[:2] + table)
+    x = torch.randn(2, 3)
+    program = torch.export.export(module, (x,))
+    both = etdev.partitioner([Takes("both", ("cat.default", "add.Tensor"))])
+    manager = to_edge_transform_and_lower(program, partitioner=[both])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    torch.testing.assert_close(method.execute([x])[0], module(x))

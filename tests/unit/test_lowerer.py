@@ -1,0 +1,420 @@
+"""The loop: that what is lowered computes the same, and what goes wrong is named.
+
+Who gets what, and what they are shown, is in unit/planner/cases.
+"""
+
+import copy
+import hashlib
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from attrs import define
+from executorch.exir import EdgeCompileConfig
+from support.models import nets
+from support.models.small import HEADS, PAIR, AddMul, Attention
+from support.toys import Takes
+from support.toys.accelerator import Accelerator
+from support.toys.runtime import assert_agrees
+from torch import nn
+from torch.export import Dim
+
+from etdev import Claim, Group, Lowerer, Probe, hookimpl
+from etdev.edge.conversion import Settings
+from etdev.errors import (
+    ClaimError,
+    CompileError,
+    DeviceError,
+    EtdevError,
+    EtdevWarning,
+    LoweringError,
+    PluginError,
+)
+from etdev.schema.ledger import Verdict
+
+SDPA = torch.ops.aten.scaled_dot_product_attention.default
+
+
+def test_a_contested_node_goes_to_the_earlier_plugin():
+    early, late = Takes("early", ("add.Tensor",)), Takes("late", ("add.Tensor", "mul.Tensor"))
+    lowered = Lowerer([early, late]).lower(AddMul(), PAIR)
+    plan = lowered.plan["forward"]
+    assert [(part.plugin, part.nodes) for part in plan.partitions] == [
+        ("early", ("aten_add_tensor",)),
+        ("late", ("aten_mul_tensor",)),
+        ("early", ("aten_add_tensor_1",)),
+    ]
+    assert plan.ledger["aten_add_tensor"].verdicts == (
+        Verdict("early", "claimed"),
+        Verdict("late", "lost", "owned by early"),
+    )
+    assert_agrees(lowered, AddMul(), PAIR)
+
+
+def test_an_op_kept_whole_that_nobody_claims_is_decomposed():
+    lowered = Lowerer([Takes("keeper", ("add.Tensor",), whole=(SDPA,))]).lower(Attention(), HEADS)
+    assert "aten.bmm.default" in [e.op for e in lowered.plan["forward"].ledger if e.falls_back]
+    assert_agrees(lowered, Attention(), HEADS)
+
+
+class Shuffle(nn.Module):
+    def forward(self, x):
+        return nn.functional.pixel_shuffle(x + 1, 2)
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def inner(self, x):
+        return torch.cond(x[0] > 1, self.linear, lambda y: y * 3, (x,))
+
+    def nested(self, x):
+        return torch.cond(x.sum() > 0, self.inner, lambda y: y * 2, (x,)) + 1
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda y: self.linear(y) + 1, lambda y: y * 2, (x,)) + 1
+
+
+def test_pixel_shuffle_kept_and_not_claimed_is_decomposed():
+    whole = (torch.ops.aten.pixel_shuffle.default,)
+    x = torch.randn(1, 8, 2, 2)
+    lowered = Lowerer([Takes("keeper", ("add.Tensor",), whole=whole)]).lower(Shuffle(), (x,))
+    assert_agrees(lowered, Shuffle(), (x,))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_linear_in_a_branch_is_decomposed_though_the_cpu_plugin_keeps_linears(sign):
+    torch.manual_seed(0)
+    module, x = Branches(), torch.full((2, 4), sign)
+    assert_agrees(Lowerer(["cpu"]).lower(module, (x,)), module, (x,))
+
+
+def test_a_linear_in_a_branch_of_a_branch_is_decomposed_too():
+    torch.manual_seed(0)
+    module = Branches()
+    module.forward = module.nested
+    # The portable kernel of linear takes no vectors.
+    lowered = Lowerer(["cpu"]).lower(module, (torch.full((4,), 2.0),))
+    for value in (2.0, 0.5, -1.0):
+        assert_agrees(lowered, module, (torch.full((4,), value),))
+
+
+def test_expanding_keeps_constants_that_a_decomposition_brings_along():
+    class Gelu(nn.Module):
+        def forward(self, x):
+            return nn.functional.gelu(x, approximate="tanh") * 2
+
+    x = torch.randn(3, 4)
+    whole = (torch.ops.aten.gelu.default,)
+    lowered = Lowerer([Takes("keeper", ("mul.Tensor",), whole=whole)]).lower(Gelu(), (x,))
+    assert_agrees(lowered, Gelu(), (x,))
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x):
+        old = self.count + 0
+        self.count.add_(x)
+        return old * 2 + self.count
+
+
+def test_a_buffer_that_the_method_writes_stays_above_the_delegates():
+    lowered = Lowerer(["cpu"]).lower(Counter(), (torch.ones(2),))
+    constants = [c for part in lowered.plan.partitions for c in part.constants]
+    assert [(c.target, c.storage) for c in constants if c.mutated] == [("count", "outside")]
+    steps = [(torch.full((2,), float(step)),) for step in (1, 2, 3)]
+    assert_agrees(lowered, Counter(), *steps)
+
+
+def test_dynamic_shapes_run_at_several_sizes():
+    module, (x,) = nets.mlp()
+    shapes = {"input": {0: Dim("batch", min=1, max=8)}}
+    lowered = Lowerer(["cpu"]).lower(module, (x,), dynamic_shapes=shapes)
+    (first, *_) = lowered.plan["forward"].partitions
+    assert first.inputs[0].dynamic
+    assert first.inputs[0].size_bytes == 8 * 8 * 4
+    assert_agrees(lowered, module, *((torch.randn(rows, 8),) for rows in (1, 2, 8)))
+
+
+def test_every_method_has_a_plan_of_its_own():
+    module, (x,) = nets.mlp()
+    lowered = Lowerer(["cpu"]).lower({"encode": (module, (x,)), "combine": (AddMul(), PAIR)})
+    assert [plan.method for plan in lowered.plan.methods] == ["combine", "encode"]
+    assert [len(plan.partitions) for plan in lowered.plan.methods] == [1, 2]
+    assert_agrees(lowered, AddMul(), PAIR, method="combine")
+
+
+def test_nothing_of_the_callers_is_changed():
+    module, inputs = nets.conv_net()
+    program = torch.export.export(module, inputs)
+    before = (str(program), {k: v.clone() for k, v in program.state_dict.items()})
+    flags = [child.training for child in module.modules()]
+    meta = [dict(node.meta) for node in program.graph.nodes]
+    plugins = ["cpu"]
+    Lowerer(plugins).lower(program).to_executorch()
+    assert str(program) == before[0]
+    assert all(torch.equal(program.state_dict[k], v) for k, v in before[1].items())
+    assert [dict(node.meta).keys() for node in program.graph.nodes] == [m.keys() for m in meta]
+    assert [child.training for child in module.modules()] == flags
+    assert plugins == ["cpu"]
+
+
+def test_the_callers_compile_config_is_not_changed():
+
+    from etdev import Settings
+
+    config = EdgeCompileConfig()
+    before = copy.deepcopy(vars(config))
+    Lowerer(["cpu"]).lower(*nets.mlp(), settings=Settings(compile_config=config))
+    assert vars(config) == before
+
+
+@pytest.mark.suite
+def test_the_same_bytes_come_out_under_any_hash_seed(tmp_path):
+    module, inputs = nets.quantised_conv_net()
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(module, inputs), path)
+    code = (
+        "import sys, hashlib; from etdev import Lowerer;"
+        "buffer = Lowerer(['cpu']).lower(sys.argv[1]).to_executorch().buffer;"
+        "print(hashlib.sha256(buffer).hexdigest())"
+    )
+    # This process has another seed.
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, path],
+        env={**os.environ, "PYTHONHASHSEED": "4242"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    buffer = Lowerer(["cpu"]).lower(path).to_executorch().buffer
+    output, errors = other.communicate()
+    assert other.returncode == 0, errors
+    assert output.strip().splitlines()[-1] == hashlib.sha256(buffer).hexdigest()
+
+
+def test_lowering_twice_gives_the_same_bytes():
+    lowerer = Lowerer(["cpu"])
+    first, second = (lowerer.lower(*nets.mlp()).to_executorch().buffer for _ in range(2))
+    assert first == second
+
+
+@define(eq=False)
+class Answers:
+    """Claims the same of any program."""
+
+    name: str
+    answer: object
+
+    @hookimpl
+    def claim_nodes(self):
+        return self.answer
+
+
+def test_a_claim_on_an_unknown_node_names_the_plugin():
+    dreamer = Answers("dreamer", Claim("XnnpackBackend", [Group(["nowhere"])]))
+    with pytest.raises(ClaimError) as caught:
+        Lowerer([dreamer]).plan(AddMul(), PAIR)
+    assert str(caught.value) == (
+        "dreamer: claims 'nowhere', which is not a computing node of method 'forward'; name nodes "
+        "of the program that claim_nodes was given, no inputs or outputs"
+    )
+
+
+def test_a_plugin_that_changes_the_graph_is_caught():
+    class Vandal:
+        name = "vandal"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            node = next(n for n in program.graph.nodes if n.op == "call_function")
+            node.args = node.args[::-1]
+
+    with pytest.raises(
+        ClaimError,
+        match="vandal: claim_nodes changed the op or the arguments of 'aten_add_tensor'",
+    ):
+        Lowerer([Vandal()]).plan(AddMul(), PAIR)
+
+
+def test_a_wrong_answer_is_named():
+    chatty = Answers("chatty", ["aten_add_tensor"])
+    with pytest.raises(ClaimError, match=r"chatty: claim_nodes returned \['aten_add_tensor'\]"):
+        Lowerer([chatty]).plan(AddMul(), PAIR)
+
+
+def test_a_missing_backend_is_named():
+    lost = Answers("lost", Claim("NoSuchBackend", [Group(["aten_add_tensor"])]))
+    with pytest.raises(CompileError) as caught:
+        Lowerer([lost]).lower(AddMul(), PAIR)
+    assert caught.value.what == "backend 'NoSuchBackend' of forward/lost_0 is not loaded"
+
+
+def test_a_backend_that_fails_is_named_with_its_partition():
+    with pytest.raises(CompileError) as caught:
+        # XNNPACK has no embedding.
+        Lowerer([Takes("greedy", ("embedding.default",))]).lower(*nets.bert(1))
+    assert caught.value.who == "greedy"
+    assert "XnnpackBackend failed on forward/greedy_0 (1 node from aten_embedding_default)" in str(
+        caught.value
+    )
+    assert caught.value.__cause__ is not None
+
+
+def test_an_unfit_plugin_still_plans():
+    class Unfit(Takes):
+        @hookimpl
+        def probe(self):
+            return Probe(unfit="no accelerator")
+
+    lowerer = Lowerer([Unfit("unfit", ("add.Tensor",))])
+    assert len(lowerer.plan(AddMul(), PAIR).partitions) == 2
+    with pytest.raises(PluginError) as caught:
+        lowerer.lower(AddMul(), PAIR)
+    assert str(caught.value) == (
+        "unfit: can't compile here: no accelerator; planning works here; "
+        'to lower without it name the others, plugins=["cpu"] or --plugin cpu'
+    )
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Unfit("unfit", ("add.Tensor",)), Takes("mine", ()), "cpu"]).lower(AddMul(), PAIR)
+    assert caught.value.cure.endswith('plugins=["mine", "cpu"] or --plugin mine --plugin cpu')
+
+
+def test_a_device_that_this_machine_lacks_is_named_where_a_probe_can_tell():
+    class Npu(Accelerator):
+        found = ("cuda:0", "cuda:1")
+
+        @hookimpl
+        def probe(self):
+            return Probe(self.found)
+
+    def said(plugin, device, strict=False):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            Lowerer([plugin], devices={"npu": device}, strict=strict).lower(AddMul(), PAIR)
+        return [str(one.message) for one in caught if one.category is EtdevWarning]
+
+    text = (
+        "npu: forward/npu_0 is put on cuda:7, and this machine has cuda:0, cuda:1; run it where "
+        'cuda:7 is, or devices={"npu": "cuda:0"} or --device npu=cuda:0'
+    )
+    assert said(Npu("npu"), "cuda:7") == [text]
+    with pytest.raises(DeviceError) as caught:
+        said(Npu("npu"), "cuda:7", strict=True)
+    assert str(caught.value) == text
+    assert said(Npu("npu"), "cuda:1", strict=True) == []
+    anywhere = Npu("npu")
+    anywhere.found = ()
+    assert said(anywhere, "cuda:7", strict=True) == []
+
+
+def test_an_op_without_a_kernel_is_a_lowering_error():
+    @torch.library.custom_op("etdev_tests::nowhere", mutates_args=())
+    def nowhere(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    nowhere.register_fake(torch.empty_like)
+
+    class Uses(nn.Module):
+        def forward(self, x):
+            return torch.ops.etdev_tests.nowhere(x)
+
+    lowered = Lowerer(["cpu"]).lower(Uses(), (torch.randn(4),))
+    with pytest.raises(LoweringError) as caught:
+        lowered.to_executorch()
+    assert caught.value.who == "to_executorch"
+    assert "no plugin took etdev_tests.nowhere.default at test_lowerer.py:" in caught.value.what
+
+
+def test_the_executorch_manager_can_be_used_from_there():
+    lowered = Lowerer(["cpu"]).lower(*nets.mlp())
+    assert lowered.edge.methods == {"forward"}
+    assert lowered.edge.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_a_result_can_be_emitted_and_saved_several_times(tmp_path):
+    lowered = Lowerer(["cpu"]).lower(Branches(), (torch.randn(2, 4),))
+    first, second = (lowered.to_executorch().buffer for _ in range(2))
+    assert first == second == lowered.save(tmp_path / "model.pte").read_bytes()
+
+
+def test_an_etrecord_is_kept():
+    program = Lowerer(["cpu"]).lower(*nets.mlp()).to_executorch()
+    assert program.get_etrecord() is not None
+
+
+def test_an_empty_plugin_list_leaves_all_to_portable_kernels():
+    lowered = Lowerer([]).lower(*nets.mlp())
+    assert lowered.plan.partitions == ()
+    module, inputs = nets.mlp()
+    assert_agrees(lowered, module, inputs)
+
+
+def test_a_claimed_control_flow_op_takes_its_branches_along():
+    class Pick(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,)) + 1
+
+    lowered = Lowerer([Accelerator("cond", ops=("cond",))]).lower(Pick(), (torch.randn(2),))
+    (partition,) = lowered.plan.partitions
+    assert {"submodule_0", "submodule_1"} <= set(partition.nodes)
+    graph = lowered.edge.exported_program().graph
+    assert [n.name for n in graph.find_nodes(op="get_attr")] == ["lowered_module_0"]
+
+
+def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(monkeypatch):
+    import importlib.metadata
+
+    found = importlib.metadata.entry_points
+
+    def shuffled(**query):
+        return tuple(reversed(tuple(found(**query))))
+
+    straight = Lowerer()
+    monkeypatch.setattr(importlib.metadata, "entry_points", shuffled)
+    turned = Lowerer()
+    assert [p.name for p in turned.plugins] == [p.name for p in straight.plugins]
+    # Not compiled: one of those installed may be unfit for this machine.
+    assert turned.plan(*nets.mlp()) == straight.plan(*nets.mlp())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"devices": ["cpu"]}, 'devices: [\'cpu\'] is not a mapping; write {"cuda": "cuda:1"}'),
+        ({"registry": 3}, "registry: is 3; give a Registry, or the path of a registry.toml"),
+        ({"listener": 3}, "listener: is 3; give a function of a stage and a detail"),
+        ({"strict": "no"}, "strict: is 'no'; give True, False, or None"),
+        ({"simplify": "no"}, "simplify: is 'no'; give True, False, or None"),
+    ],
+)
+def test_an_option_of_another_type_is_named(options, said):
+    with pytest.raises(EtdevError) as caught:
+        Lowerer([], **options)
+    assert str(caught.value) == said
+
+
+def test_arguments_of_another_type_are_named(tmp_path):
+    lowerer, inputs = Lowerer([]), (torch.ones(2),)
+    with pytest.raises(EtdevError) as caught:
+        lowerer.lower(nn.ReLU(), inputs, settings=Settings(constant_methods={"forward": 1}))
+    assert str(caught.value) == (
+        "settings: constant_methods has 'forward', which is a method of the model; "
+        "give the constant another name"
+    )
+    lowered = lowerer.lower(nn.ReLU(), inputs)
+    for path, said in ((None, "path: is None; name it model.pte"),):
+        with pytest.raises(EtdevError) as caught:
+            lowered.save(path)
+        assert str(caught.value) == said
+    with pytest.raises(EtdevError) as caught:
+        lowered.verify(steps=0)
+    assert str(caught.value) == "steps: is 0; give how many calls, 1 or more"
