@@ -240,8 +240,8 @@ def quirks() -> Sequence[Quirk] | None:
     after those of the host and of earlier plugins.
 
     Returns:
-        Rows with names that nobody else has; those that don't affect the installed versions are
-        left out.
+        Rows with names that nobody else has. A row counts until the installed release is known to
+        be without its fault (`fixed`).
 
     Example:
         @hookimpl
@@ -256,7 +256,6 @@ def quirks() -> Sequence[Quirk] | None:
                     stage=Stage.EDGE,
                     summary="MyBackend computes erfinv of 1 as NaN.",
                     upstream="my-org/my-backend#12",
-                    affects="executorch<1.6",
                     find=Nodes((torch.ops.aten.erfinv.default,)),
                     refusal=Refusal("MyBackend gets {op} wrong{where}", "leave erfinv out"),
                 )

@@ -13,7 +13,7 @@ from etdev.registry import load
 from etdev.schema.documents import QUIRKS
 from etdev.schema.report.sheet import Sheet
 
-_COLUMNS = ("name", "stage", "upstream", "affects", "summary")
+_COLUMNS = ("name", "stage", "upstream", "since", "fixed", "summary")
 
 
 @click.command("quirks", cls=Command)
@@ -24,7 +24,8 @@ def command(registry: Path | None) -> None:
     """List the faults of other projects that etdev fixes or refuses.
 
     Every lowering looks for the faults of the installed versions, stage by stage; the column
-    `active` marks them. Plugins add rows for their backends.
+    `active` marks them. A fault counts as present until the release that fixed it is known.
+    Plugins add rows for their backends.
 
     \b
     etdev quirks
@@ -34,7 +35,7 @@ def command(registry: Path | None) -> None:
     """
     table = load(registry)
     with working():
-        from etdev.quirks.table import is_active, rows_of
+        from etdev.quirks.table import rows_of
         from etdev.registry.selection import select
 
         rows = [
@@ -43,10 +44,11 @@ def command(registry: Path | None) -> None:
                 "owner": owner,
                 "stage": ", ".join(stage.value for stage in row.stages),
                 "upstream": row.upstream,
-                "affects": row.affects,
+                "since": str(row.since or ""),
+                "fixed": str(row.fixed or ""),
                 "summary": row.summary,
                 "does": "fixes" if row.fix or row.during else "refuses",
-                "active": is_active(row.affects),
+                "active": row.is_present,
             }
             for owner, row in rows_of(select(table, None))
         ]

@@ -231,7 +231,6 @@ CHANNELS_LAST_KERNELS = Quirk(
     summary="Most portable kernels fail or are wrong for tensors that are channels last.",
     upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp and "
     "executorch/runtime/core/exec_aten/util/tensor_util.h, tensors_have_same_dim_order",
-    affects="executorch<1.6",
     find=misread,
     fix=copy_contiguous,
     in_loop=UNREAD_ORDER,
@@ -241,7 +240,6 @@ CHANNELS_LAST_BUFFERS = Quirk(
     stage=Stage.PLANNED,
     summary="The kernel of `copy_` fails on a new value in another memory order than its buffer.",
     upstream="not reported; executorch/kernels/portable/cpu/op_copy.cpp, copy_",
-    affects="executorch<1.6",
     find=miswritten,
     fix=copy_results,
     in_loop=Refusal(

@@ -91,7 +91,6 @@ WRITTEN_PARAMETERS = Quirk(
     summary="The new value of a parameter becomes an output more, and the parameter stays.",
     upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
     "insert_write_back_for_buffers_pass",
-    affects="executorch<1.6",
     find=of_kind(OutputKind.PARAMETER_MUTATION),
     fix=make_buffers,
     in_loop=UNKEPT,
@@ -102,7 +101,6 @@ INITIAL_VALUES = Quirk(
     summary="The value that a written buffer starts with is not stored in the .pte.",
     upstream="pytorch/executorch#11309; exir/emit/_emitter.py, placeholder, stores it only for "
     "buffers with et_init_buffer in their metadata",
-    affects="executorch<1.6",
     find=initial_values,
     fix=store_initial,
 )

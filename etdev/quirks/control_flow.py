@@ -174,7 +174,6 @@ BRANCH_CONSTANTS = Quirk(
     summary="A tensor that is written out inside control flow stays an attribute of the branch, "
     "which no later trace takes.",
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
-    affects="torch<2.16",
     find=branch_constants,
     fix=partial(with_changed, change=_write_out),
     refusal=Refusal(
@@ -188,7 +187,6 @@ UNSUPPORTED_FLOWS = Quirk(
     summary="A while_loop, and a torch.map over several tensors or to several results, can't be "
     "emitted.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _emit_control_flow and _emit_map",
-    affects="executorch<1.6",
     find=Nodes(only=_is_unsupported, branches=True),
     refusal=Refusal(
         "ExecuTorch has neither while_loop nor maps of several tensors, and no plugin took "
@@ -202,7 +200,6 @@ RESIZED_ROWS = Quirk(
     summary="What a scan carries, and a row that a scan or map gives, keeps the largest size of a "
     "dynamic dimension, and the program fails when it is called with another.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _emit_scan and _emit_map",
-    affects="executorch<1.6",
     find=Nodes((_MAP, _HIGHER.scan), _is_resized, branches=True),
     refusal=Refusal(
         "ExecuTorch can't resize what {found.name}{where} carries or gives to a dynamic size",
@@ -216,7 +213,6 @@ MISPLACED_VIEWS = Quirk(
     summary="The body of a map or scan that views what it captures or carries reads the memory of "
     "an input that is never written.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
-    affects="executorch<1.6",
     find=misplaced_views,
     fix=copy_viewed,
     in_loop=Refusal(
@@ -232,7 +228,6 @@ OVERWRITTEN_RESULTS = Quirk(
     summary="The result of a torch.cond is overwritten by the branches of the next one, and a view "
     "of any flow's result is read where nothing was put.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
-    affects="executorch<1.6",
     find=overwritten_results,
     fix=clone_results,
     in_loop=Refusal(

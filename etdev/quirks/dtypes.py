@@ -87,7 +87,6 @@ REFUSED_COMPLEX = Quirk(
     "complex32.",
     upstream="not reported; executorch/exir/verification/verifier.py, "
     "_check_tensor_args_matching_op_allowed_dtype",
-    affects="executorch<1.6",
     find=Nodes(only=_has_refused_complex, branches=True),
     refusal=Refusal(
         "{ops} of method {method!r}: ExecuTorch takes no complex numbers there",
@@ -103,7 +102,6 @@ MIXED_DTYPES = Quirk(
     upstream="not reported; executorch/exir/verification/verifier.py, and "
     "executorch/kernels/portable/cpu/util/elementwise_util.h, apply_bitensor_elementwise_fn, and "
     "pattern/comparison_op.h, comparison_tensor_out",
-    affects="executorch<1.6",
     find=Nodes((*_VERIFIED, *_CHOOSING, *_COMPARING), _is_mixed, branches=True),
     fix=partial(with_changed, change=_promote),
 )

@@ -132,7 +132,6 @@ UNKNOWN_ORDERS = Quirk(
     summary="Values in a memory order other than contiguous or channels last, such as the result "
     "of `nonzero`, are declared in that order, which no kernel writes.",
     upstream="not reported; exir/tensor.py, TensorSpec.from_tensor",
-    affects="executorch<1.6",
     find=unknown_orders,
     fix=make_contiguous,
     in_loop=Refusal(
@@ -147,7 +146,6 @@ UNWRITTEN_ORDERS = Quirk(
     summary="`_to_dim_order_copy` compares its argument with the memory that it writes, where one "
     "order has several forms if a dimension has one element.",
     upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, check_dim_order",
-    affects="executorch<1.6",
     find=Nodes(only=_has_other_order, branches=True),
     fix=tell_written_order,
     in_loop=evolve(UNREAD_ORDER, find=Nodes(only=_is_written_otherwise, branches=True)),
@@ -157,7 +155,6 @@ NON_BLOCKING_COPIES = Quirk(
     stage=Stage.EMIT,
     summary="No kernel copies later, and copies with `non_blocking=True` fail at run time.",
     upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, _to_dim_order_copy_out",
-    affects="executorch<1.6",
     find=Nodes(only=lambda node: bool(node.kwargs.get("non_blocking")), branches=True),
     fix=copy_at_once,
     in_loop=Refusal(
@@ -171,7 +168,6 @@ QUANTISED_KERNELS = Quirk(
     summary="Out variants of quantised ops are unknown until `executorch.kernels.quantized` has "
     "been imported.",
     upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
-    affects="executorch<1.6",
     find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
     fix=load_quantised_kernels,
 )
@@ -180,7 +176,6 @@ OPS_WITH_EFFECTS = Quirk(
     stage=Stage.PLANNED,
     summary="An op with effects, such as a print, has no out variant, and fails as it is emitted.",
     upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
-    affects="executorch<1.6",
     find=Nodes((ORDERED, _FUNCTIONALIZED), branches=True),
     refusal=Refusal(
         "no plugin took {ops}, and ExecuTorch can't emit an op with effects",
@@ -192,7 +187,6 @@ OPS_WITHOUT_OUT_VARIANTS = Quirk(
     stage=Stage.PLANNED,
     summary="An op of another library without an out variant fails without its line.",
     upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
-    affects="executorch<1.6",
     find=Nodes(only=_has_no_out_variant, branches=True),
     refusal=Refusal(
         "no plugin took {ops}, and ExecuTorch can't call an op without an out variant",

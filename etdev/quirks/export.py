@@ -66,7 +66,6 @@ MERGED_INPUTS = Quirk(
     "input that was made under torch.inference_mode(), or whose negative or conjugate is still to "
     "be taken.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
-    affects="torch<2.16",
     find=shared_inputs,
     fix=copy_inputs,
 )
@@ -76,7 +75,6 @@ IGNORED_INPUTS = Quirk(
     summary="A program that was exported with one tensor as two inputs, or as input and weight, "
     "ignores one of them.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
-    affects="torch<2.16",
     find=ignored_inputs,
     refusal=Refusal(
         "was exported with one tensor in two places and ignores {found.name!r}",

@@ -157,7 +157,6 @@ SPARSE_TENSORS = Quirk(
     stage=(Stage.SOURCE, Stage.EDGE),
     summary="A weight or input that is not dense can't be stored in a .pte.",
     upstream="not reported; executorch/exir/tensor.py, TensorSpec.from_tensor",
-    affects="executorch<1.6",
     find=sparse_tensors,
     refusal=Refusal(
         "{found[0]} has the layout {found[1]}, and ExecuTorch has dense tensors only",
@@ -170,7 +169,6 @@ WEIGHTS_ELSEWHERE = Quirk(
     stage=Stage.EDGE,
     summary="The bytes of a weight are read at its address, and a GPU's address crashes Python.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _tensor_spec_to_evalue",
-    affects="executorch<1.6",
     find=away_from_host,
     fix=to_host,
     refusal=Refusal("weights {names} can't be copied to the host: {why}", _ON_HOST),
@@ -184,7 +182,6 @@ PYTHON_INPUTS = Quirk(
     summary="An input that is a string, or a number with a symbol, can't be given to the runtime.",
     upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
     "executorch/extension/pybindings/pybindings.cpp, run_method",
-    affects="executorch<1.6",
     find=python_inputs,
     refusal=Refusal(
         "input {found.name!r} of method {method!r} is a string, or a Python number that may "
@@ -197,7 +194,6 @@ NO_TENSOR_OUTPUTS = Quirk(
     stage=Stage.SOURCE,
     summary="Memory planning fails on a method that neither returns nor keeps a tensor.",
     upstream="not reported; executorch/exir/memory_planning.py, Verifier.verify_graph_input_output",
-    affects="executorch<1.6",
     find=no_tensors,
     refusal=Refusal(
         "method {method!r} returns no tensor, and ExecuTorch plans memory only for methods that "
@@ -210,7 +206,6 @@ EMPTY_WEIGHTS = Quirk(
     stage=Stage.FUNCTIONAL,
     summary="A weight without elements has no place in a .pte, and the runtime refuses to load it.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _save_new_const_tensor",
-    affects="executorch<1.6",
     find=empty_weights,
     fix=make_empty,
 )
@@ -220,7 +215,7 @@ UNWRITABLE_NESTING = Quirk(
     summary="Inputs or outputs nested in types of the user's own, or in those of torch.sort, fail "
     "when their nesting is written as JSON.",
     upstream="not reported; executorch/exir/emit/_emitter.py, create_container_str",
-    affects="torch<2.15",
+    fixed="torch 2.15",
     find=unwritable_nesting,
     fix=flatten,
 )
@@ -230,7 +225,6 @@ MATRIX_CHECKS = Quirk(
     summary="The check that a matrix could be factorised is an op with effects, without a kernel.",
     upstream="not reported; torch/_higher_order_ops/effects.py, with_effects, and "
     "executorch/exir/verification/verifier.py, check_valid_op",
-    affects="executorch<1.6",
     # What is computed of a matrix that can't be inverted or factorised is infinite or NaN.
     find=Nodes((ORDERED,), lambda n: n.args[1] is torch.ops.aten._linalg_check_errors.default),
     fix=without_checks,

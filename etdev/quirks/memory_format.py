@@ -103,7 +103,6 @@ VIEWED_ATTENTION = Quirk(
     "itself, so that a view of its batch and positions fails.",
     upstream="not reported; torch/_decomp/decompositions.py, "
     "scaled_dot_product_flash_attention_for_cpu",
-    affects="torch<2.16",
     find=views_of_attention,
     fix=partial(with_changed, change=_reshape),
 )
@@ -114,7 +113,6 @@ STRIDED_VIEWS = Quirk(
     "the view.",
     upstream="not reported; torch/_functorch/_aot_autograd and "
     "executorch/exir/passes/replace_broken_ops_with_function_ops_pass.py",
-    affects="executorch<1.6",
     find=Nodes((torch.ops.aten.as_strided.default,), _reads_a_view),
     fix=partial(with_changed, change=_read_owner),
     refusal=Refusal(
@@ -130,7 +128,6 @@ STRIDED_INPUTS = Quirk(
     "that are channels last.",
     upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
     "executorch/runtime/core/exec_aten/util/dim_order_util.h, is_channels_last_dim_order",
-    affects="executorch<1.6",
     find=strided_inputs,
     fix=make_contiguous,
     refusal=Refusal(
@@ -145,7 +142,6 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     summary="A convolution fails on a weight that is channels last with an input that is not.",
     upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp, "
     "check_convolution_args",
-    affects="executorch<1.6",
     find=lambda program: mixing_convolutions(program.graph),
     fix=lambda program, _: with_contiguous_weights(program),
 )

@@ -127,7 +127,6 @@ ALIASED_BUFFERS = Quirk(
     summary="Buffers that are one tensor become several in a .pte, and what is written to one of "
     "them is not seen in the others.",
     upstream="not reported; torch/export/_trace.py, _export_to_aten_ir_make_fx",
-    affects="torch<2.16",
     find=aliased_buffers,
     fix=merge_inputs,
 )
@@ -136,7 +135,6 @@ OVERLAPPING_BUFFERS = Quirk(
     stage=Stage.ATEN,
     summary="Buffers that overlap in part are kept apart in a .pte, though one of them is written.",
     upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
-    affects="executorch<1.6",
     find=overlapping_buffers,
     refusal=Refusal(
         "buffers {found[0].target!r} and {found[1].target!r} share memory, the method writes "
@@ -151,7 +149,6 @@ REUSED_SOURCES = Quirk(
     "later or copied to a second buffer.",
     upstream="not reported; torch/_functorch/_aot_autograd/functional_utils.py, "
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
-    affects="torch<2.16",
     find=reused_sources,
     fix=partial(with_changed, change=lambda copy: _give(copy, aten.clone.default)),
 )
@@ -161,7 +158,6 @@ CONVERTING_COPIES = Quirk(
     summary="What is copied to all of a buffer keeps its own dtype and shape where the buffer is "
     "read again.",
     upstream="not reported; torch/_decomp/decompositions.py, copy",
-    affects="torch<2.16",
     find=Nodes((aten.copy_.default,), _is_converting_copy),
     fix=partial(with_changed, change=_convert_source),
 )
@@ -171,7 +167,7 @@ IDLE_DROPOUTS = Quirk(
     summary="A dropout that drops nothing returns what it is given, and is decomposed into a copy "
     "in which later writes are lost.",
     upstream="not reported; torch/_decomp/decompositions.py, native_dropout",
-    affects="torch<2.14",
+    fixed="torch 2.14",
     find=idle_dropouts,
     fix=partial(with_changed, change=_alias),
 )

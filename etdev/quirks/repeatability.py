@@ -217,7 +217,6 @@ FORGOTTEN_STATE = Quirk(
     summary="torch.export forgets state outside of buffers, such as attributes and globals, and "
     "leaves traced values in objects that a module holds.",
     upstream="not reported; torch/export/_trace.py, _export_to_torch_ir and _non_strict_export",
-    affects="torch<2.16",
     find=lambda method: (
         [method] if isinstance(method.model, torch.nn.Module) and method.inputs is not None else []
     ),

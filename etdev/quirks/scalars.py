@@ -127,7 +127,6 @@ ROUNDED_SCALARS = Quirk(
     summary="A number that an op takes for a tensor becomes one in float32 or int32, even with "
     "tensors in float64 or int64.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
-    affects="executorch<1.6",
     find=Nodes(only=lambda node: bool(_rounded(node)), branches=True),
     fix=partial(with_changed, change=_make_tensors),
 )
@@ -137,7 +136,6 @@ WIDENED_SCALARS = Quirk(
     summary="A tensor without dimensions no longer decides the dtype of a result once the number "
     "that it is combined with is a tensor, too.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
-    affects="executorch<1.6",
     find=Nodes(only=_is_widened, branches=True),
     fix=partial(with_changed, change=_compute_wide),
 )

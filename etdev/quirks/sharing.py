@@ -103,7 +103,6 @@ SHARED_STATE = Quirk(
     "loading a method sets it back to its first value.",
     upstream="not reported; executorch/exir/memory_planning.py, apply_algo, and "
     "runtime/executor/tensor_parser_exec_aten.cpp, getTensorDataPtr",
-    affects="executorch<1.6",
     find=shared_states,
     # Memory is planned for what they declare, see etdev/pte/shared_arena.py.
     fix=declare,
@@ -117,7 +116,7 @@ UNSHARED_ARENAS = Quirk(
     summary="The runtime of Python gives each method arenas of its own, so that state can't be "
     "shared, and nothing here has shown otherwise.",
     upstream="not reported; executorch 1.4.1, extension/pybindings/pybindings.cpp, ProgramMemory",
-    affects="executorch<1.5",
+    fixed="executorch 1.5",
     find=shared_states,
     refusal=Refusal(
         "methods share state, {names}, for which etdev needs ExecuTorch 1.5 or later",
@@ -129,7 +128,6 @@ OVERLAPPING_STATE = Quirk(
     stage=Stage.METHODS,
     summary="Buffers of two methods that share a part of their memory become separate ones.",
     upstream="not reported; executorch/exir/memory_planning.py, apply_algo",
-    affects="executorch<1.6",
     find=overlaps,
     refusal=Refusal(
         "{found[0].method!r} writes buffer {found[0].target!r}, and {found[1].target!r} of "

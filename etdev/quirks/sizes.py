@@ -115,7 +115,6 @@ UNKNOWN_POSITIONS = Quirk(
     summary="torch stops at a row that is selected by a number which depends on data and may be "
     "negative or out of range.",
     upstream="not reported; torch/_decomp/decompositions.py, select_int",
-    affects="torch<2.16",
     find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
@@ -124,7 +123,6 @@ FIXED_SIZES = Quirk(
     stage=Stage.EDGE,
     summary="A decomposition fixes a dynamic size to the example's without a word.",
     upstream="not reported; torch/_decomp/decompositions.py, upsample_bicubic2d_default and others",
-    affects="torch<2.16",
     find=fixed_sizes,
     refusal=Refusal(
         "ExecuTorch fixes dynamic size {found.dim} of input {found.name!r} of method {method!r} "
@@ -137,7 +135,6 @@ UNBOUNDED_SIZES = Quirk(
     stage=Stage.EDGE,
     summary="Memory for a dynamic size without an upper bound is planned for the example's size.",
     upstream="not reported; executorch/exir/sym_util.py, eval_upper_bound",
-    affects="executorch<1.6",
     find=unbounded_sizes,
     refusal=Refusal(
         "dynamic size {found.dim} of input {found.name!r} of method {method!r} has no upper bound, "
@@ -151,7 +148,6 @@ NARROWED_RANGES = Quirk(
     stage=Stage.EDGE,
     summary="A dynamic size that may be 0 or 1 is taken to be 2 or more.",
     upstream="not reported; executorch/exir/_program_utils.py, _get_updated_range_constraints",
-    affects="executorch<1.6",
     find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
     fix=widen,
 )

@@ -123,7 +123,6 @@ WRITTEN_INPUTS = Quirk(
     stage=(Stage.FUNCTIONAL, Stage.EDGE),
     summary="The runtime writes to a copy of an input instead of the input.",
     upstream="not reported; executorch/extension/pybindings/pybindings.cpp, run_method",
-    affects="executorch<1.6",
     find=of_kind(OutputKind.USER_INPUT_MUTATION),
     refusal=Refusal(
         "method {method!r} writes to its input {found.name!r}, and ExecuTorch's runtime would "
@@ -138,7 +137,6 @@ LOST_WRITE_BACK = Quirk(
     summary="A buffer whose new value is the value of another buffer is never written.",
     upstream="pytorch/executorch#7515; exir/passes/insert_write_back_for_buffers_pass.py, "
     "_inplace_lineage, since #7810",
-    affects="executorch<1.6",
     find=lost_write_backs,
     fix=clone_results,
     in_loop=UNKEPT,
@@ -148,7 +146,6 @@ SHARED_NEW_VALUE = Quirk(
     stage=_UPDATES,
     summary="A new value that two buffers have in common is refused by torch's verifier.",
     upstream="not reported; torch/_export/verifier.py, _verify_exported_program_signature",
-    affects="torch<2.16",
     find=shared_values,
     fix=clone_results,
     in_loop=UNKEPT,
@@ -160,7 +157,6 @@ STALE_OUTPUTS = Quirk(
     "buffer, is read after that buffer is written.",
     upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
     "_insert_copy, and replace_view_copy_with_view_pass.py, ReplaceViewCopyWithViewPass.call",
-    affects="executorch<1.6",
     find=late_values,
     fix=clone_results,
     in_loop=UNKEPT,

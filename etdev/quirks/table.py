@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 from attrs import define, field, frozen
-from packaging.requirements import Requirement
 from torch.fx import GraphModule, Node
 
 from etdev.errors import EtdevError, LoweringError, PluginError, first_line, warn_or_raise
@@ -19,25 +17,12 @@ from etdev.quirks import QUIRKS
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
+from etdev.schema.releases import warn_of_untried
 from etdev.upstream.operators import overload_of
 
 _Calls = dict[Any, list[tuple[int, Node]]]
 _HOST = "etdev"
 CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
-
-
-@cache
-def is_active(affects: str) -> bool:
-    """Return True if the installed version of a distribution is in a range: `executorch<1.6`."""
-    wanted = Requirement(affects)
-    try:
-        return wanted.specifier.contains(version(wanted.name), prereleases=True)
-    except PackageNotFoundError:
-        return False
-
-
-def _active(rows: Iterable[Quirk]) -> tuple[Quirk, ...]:
-    return tuple(row for row in rows if is_active(row.affects))
 
 
 def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Quirk]]:
@@ -58,15 +43,24 @@ def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Quirk]]:
     return rows
 
 
+def _present(rows: Iterable[Quirk]) -> tuple[Quirk, ...]:
+    return tuple(row for row in rows if row.is_present)
+
+
 @define(eq=False)
 class Table:
-    """The rows that apply to the installed versions, in their order.
+    """The rows for the faults of the installed versions, in their order.
+
+    It warns once in a process of versions that nobody has tried.
 
     Args:
-        rows: The rows; those for other versions are left out.
+        rows: The rows; those whose fault began later or is fixed are left out.
     """
 
-    rows: Sequence[Quirk] = field(converter=_active)
+    rows: Sequence[Quirk] = field(converter=_present)
+
+    def __attrs_post_init__(self) -> None:
+        warn_of_untried()
 
     def at(self, stage: Stage) -> list[Quirk]:
         """Return the rows of one stage."""

@@ -11,6 +11,7 @@ from attrs import field, frozen
 
 from etdev.errors import EtdevError, LoweringError
 from etdev.schema.converters import frozen_tuple
+from etdev.schema.fault import Fault
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -117,17 +118,13 @@ class Refusal:
 
 
 @frozen(eq=False, kw_only=True)
-class Quirk:
-    """One fault of another project, the versions that have it, and its fix or refusal.
+class Quirk(Fault):
+    """A fault of another project, as `Fault` has it, and its fix or refusal.
 
     Args:
         name: Its name in kebab case, which its repro in tests/support/quirks shares.
         stage: The stage or stages that look for it.
         summary: The fault, in one sentence.
-        upstream: The issue or pull request, such as `pytorch/executorch#8030`, or `not reported;`
-            with the file and the function at fault.
-        affects: Versions that have the fault, as a requirement: `executorch<1.6`. The row is
-            applied to these only.
         find: Finds what it affects: nodes, or a function of the program.
         fix: Given the program and the findings, returns a program without the fault. It may change
             the given program at `LOOP`, `PLANNED` and `EMIT`, not before. It raises ValueError or
@@ -142,8 +139,6 @@ class Quirk:
     name: str
     stages: tuple[Stage, ...] = field(alias="stage", converter=_as_stages)
     summary: str
-    upstream: str
-    affects: str
     find: Find
     fix: Callable[[Any, list[Any]], Any] | None = None
     refusal: Refusal | None = None

@@ -7,7 +7,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 import etdev.graph
 import etdev.quirks
@@ -77,8 +76,6 @@ def test_a_manifest_says_what_the_plugin_has(name):
     assert manifest.hooks == plugin.hooks
     assert manifest.etdev_api == (plugin.implementation.etdev_api,)
     assert f'BACKEND_ID = "{manifest.backends[0]}"' in code
-    known = [need for need in project["project"]["dependencies"] if "executorch" in need]
-    assert manifest.requires[:1] == tuple(map(Requirement, known))
     source = (PACKAGES[name] / "plugin.py").read_text("utf-8")
     # A claim without device types is for the CPU.
     assert (f'device_types=("{manifest.devices[0]}",)' in source) == (manifest.devices != ("cpu",))

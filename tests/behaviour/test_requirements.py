@@ -1,7 +1,8 @@
-"""What the Makefile pins can be installed on every Python that etdev declares."""
+"""Requirements: only etdev bounds torch and ExecuTorch, and each Python can install the pins."""
 
 from __future__ import annotations
 
+import itertools
 from importlib.metadata import PackageNotFoundError, metadata
 
 from packaging.requirements import Requirement
@@ -16,6 +17,31 @@ PYTHONS = [
     for version in (f"3.{minor}" for minor in range(30))
     if SpecifierSet(PROJECT["requires-python"]).contains(version)
 ]
+
+
+def bounds(texts):
+    """Yield the requirements that exclude later releases of torch or ExecuTorch."""
+    for need in map(Requirement, texts):
+        if need.name in ("torch", "executorch") and {s.operator for s in need.specifier} - {">="}:
+            yield str(need)
+
+
+def test_only_the_host_bounds_torch_and_executorch():
+    assert len(list(bounds(PROJECT["dependencies"]))) == 2
+    found = []
+    for file in (ROOT / "plugins").glob("etdev-*/pyproject.toml"):
+        project = tomllib.loads(file.read_text())["project"]
+        extras = project.get("optional-dependencies", {})
+        found += bounds(itertools.chain(project["dependencies"], *extras.values()))
+    for file in (ROOT / "plugins").glob("etdev-*/etdev_*/etdev-plugin.toml"):
+        found += bounds(tomllib.loads(file.read_text()).get("requires", ()))
+    assert not found, "etdev has the upper bounds, and warns of later versions"
+
+
+def test_the_readme_installs_the_newest_torch_that_was_tried():
+    (torch,) = (need for need in map(Requirement, PROJECT["dependencies"]) if need.name == "torch")
+    (below,) = (part for part in torch.specifier if part.operator == "<")
+    assert f'pip install "torch{below}"' in (ROOT / "README.md").read_text()
 
 
 def refuses(pin, python):

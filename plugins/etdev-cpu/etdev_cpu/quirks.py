@@ -20,7 +20,6 @@ XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     summary="XNNPACK's compiler fails on the weight of a convolution that is stored channels last.",
     upstream="not reported; executorch/backends/xnnpack/operators/node_visitor.py, "
     "get_serialized_buffer_index",
-    affects="executorch<1.6",
     find=channels_last_weights,
     fix=lambda program, _: with_contiguous_weights(program),
 )
@@ -31,7 +30,6 @@ NORMS_WITHOUT_WEIGHTS = Quirk(
     summary="XNNPACK's compiler gives batch norms without weights those of the first one.",
     upstream="not reported; executorch/backends/xnnpack/_passes/decompose_batch_norm.py, "
     "DecomposeBatchNorm",
-    affects="executorch<1.6",
     find=Nodes(only=lambda node: short(node) == NORM and node.args[1] is None),
     fix=lambda program, _: give_own_weights(program),
 )
@@ -42,7 +40,6 @@ BOUNDS_LEFT_OUT = Quirk(
     summary="XNNPACK's compiler fails on hardtanh without its upper bound, which torch leaves out.",
     upstream="not reported; executorch/backends/xnnpack/operators/op_hardtanh.py, define_node, and "
     "_passes/fuse_activation_pass.py, get_output_min_max_from_activation",
-    affects="executorch<1.6",
     find=Nodes(only=lambda node: short(node) == "hardtanh" and len(node.args) == 2),
     fix=lambda program, nodes: _clamped(program, nodes),
 )
@@ -54,7 +51,6 @@ SHARED_DEQUANTISERS = Quirk(
     "readers of its floats.",
     upstream="not reported; executorch/backends/xnnpack/_passes/"
     "channels_last_tagged_reshape_pass.py, insert_copy_q_dq",
-    affects="executorch<1.6",
     find=Nodes(only=is_shared),
     fix=lambda program, _: give_own_dequantisers(program, alone=lambda _: True),
 )

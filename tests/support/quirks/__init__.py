@@ -10,6 +10,7 @@ import torch
 from attrs import field, frozen
 from torch import nn
 
+from etdev.schema.fault import Fault
 from support.zoo import Parts
 
 Make = Callable[[], "Repro"]
@@ -39,7 +40,7 @@ class Repro:
         exceptions: Ops outside Core ATen that the runtime has kernels for.
         quantised: Load the portable kernels of quantised ops.
         undefined: It may be right by luck, as of memory that nothing was written to.
-        affects: The versions with the fault, of a repro without a row in the table.
+        fault: The fault, of a repro without a row in the table.
         tolerance: The largest difference from eager PyTorch, absolute and relative.
     """
 
@@ -55,7 +56,7 @@ class Repro:
     exceptions: Sequence[Any] = ()
     quantised: bool = False
     undefined: bool = False
-    affects: str = "executorch<1.6"
+    fault: Fault = field(factory=lambda: Fault(upstream=""))
     tolerance: float = 1e-4
 
     @property

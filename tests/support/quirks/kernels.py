@@ -10,7 +10,8 @@ import torch
 from torch.export import Dim
 from torch.nn import functional
 
-from etdev.quirks.table import is_active
+from etdev.schema.fault import Fault
+from etdev.schema.releases import Release
 from support.quirks import REPROS, Repro, model
 from support.zoo import random
 
@@ -137,7 +138,7 @@ case(
     "arange.start_step-of_integers",
     lambda x: torch.arange(0, 5, 1.5, dtype=torch.int64) + x[:1].long(),
     X[0],
-    expects="error" if is_active("torch<2.14") else "wrong",
+    expects="wrong" if Release.parse("torch 2.14").is_reached() else "error",
 )
 fails("_log_softmax-of_doubles", lambda x: x.log_softmax(1), X.double(), tolerance=1e-12)
 case(
@@ -279,7 +280,7 @@ case(
     "multilabel_margin_loss",
     functional.multilabel_margin_loss,
     (X, LABELS),
-    affects="torch<2.14",
+    fault=Fault(upstream="", fixed="torch 2.14"),
 )
 case(
     "index_add-out_of_range",

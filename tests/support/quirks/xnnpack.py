@@ -7,6 +7,7 @@ from torch import nn
 from torch.export import Dim
 from torch.nn import functional
 
+from etdev.schema.fault import Fault
 from support.quirks import Repro, model, repro
 from support.zoo import random
 
@@ -256,7 +257,7 @@ def pools_of_no_rows() -> Repro:
         nn.AvgPool2d(2),
         *calls,
         dynamic_shapes=(ROWS,),
-        affects="executorch>=1.5,<1.6",
+        fault=Fault(upstream="", since="executorch 1.5"),
         **LUCK,
     )
 
