@@ -19,7 +19,6 @@ from torch.export import ExportedProgram
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
-from etdev.edge.source import Method
 from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or_raise
 from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
@@ -35,11 +34,12 @@ from etdev.registry.keep_whole import Wishes
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
+from etdev.schema.method import Method
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.quirk import Stage
+from etdev.schema.stages import EMIT, EXPORT, PLAN_MEMORY, VALIDATE
 
-_PLANNED = (Stage.PLANNED, Stage.EMIT)
+_PLANNED = (EMIT, PLAN_MEMORY)
 # The partitioners that ExecuTorch has given a program to, and not yet asked for its partitions.
 _BEGUN: WeakSet[ComposedPartitioner] = WeakSet()
 
@@ -121,7 +121,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         if self._composition.share_state:
             self._refuse_shared_state()
         source = Method(self.method, exported_program)
-        self._composition.quirks.refuse([Stage.EXPORT], source, self.method)
+        self._composition.quirks.refuse([EXPORT], source, self.method)
         self._barred = {}
         given = exported_program, self.method
         return self._planned(lambda own: completed(*given, own, self._barred, self._on_failure))[1]
@@ -146,7 +146,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         """Tag the nodes and constants of every planned partition."""
         self.begun.clear()
         program, quirks = exported_program, self._composition.quirks
-        quirks.refuse([Stage.EDGE], program, self.method)
+        quirks.refuse([VALIDATE], program, self.method)
         mark_initial(list(initial_values(program, self._zero)))
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.

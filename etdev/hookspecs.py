@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etdev.schema.device import Device, Probe
     from etdev.schema.outcomes import Bypass
     from etdev.schema.partition import Assumed, Draft, Partition
-    from etdev.schema.quirk import Quirk
+    from etdev.schema.quirk import Row
     from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"
@@ -233,7 +233,7 @@ def cache_key(partition: Partition) -> Mapping[str, str] | Bypass | None:
 
 
 @hookspec
-def quirks() -> Sequence[Quirk] | None:
+def quirks() -> Sequence[Row] | None:
     """Add faults of the backend or of its compiler to the table of upstream's faults.
 
     Called once per `Lowerer`, when it is made. `etdev quirks` lists the rows, which are looked for
@@ -248,16 +248,16 @@ def quirks() -> Sequence[Quirk] | None:
         def quirks():
             import torch
 
-            from etdev.quirks import Nodes, Quirk, Refusal, Stage
+            from etdev.quirks import VALIDATE, Nodes, Quirk, Rejection
 
             return [
                 Quirk(
                     name="my-backend-erfinv",
-                    stage=Stage.EDGE,
+                    stage=VALIDATE,
                     summary="MyBackend computes erfinv of 1 as NaN.",
                     upstream="my-org/my-backend#12",
                     find=Nodes((torch.ops.aten.erfinv.default,)),
-                    refusal=Refusal("MyBackend gets {op} wrong{where}", "leave erfinv out"),
+                    refusal=Rejection("MyBackend gets {op} wrong{where}", "leave erfinv out"),
                 )
             ]
     """

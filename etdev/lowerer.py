@@ -32,7 +32,7 @@ from etdev.schema.caching import CacheSettings
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
-from etdev.schema.stages import Listener
+from etdev.schema.stopwatch import Listener
 from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.tracing import forgotten_code, turn
 

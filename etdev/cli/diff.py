@@ -19,7 +19,7 @@ from etdev.cli.progress import working
 from etdev.schema.difference import Difference, Gained, changed
 from etdev.schema.report import presenters
 from etdev.schema.report.sheet import Sheet
-from etdev.schema.stages import Listener
+from etdev.schema.stopwatch import Listener
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli.progress import Stages, working
+from etdev.cli.progress import Display, working
 from etdev.errors import SourceError, close_to
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def planned(source: str, **lowering: Any) -> Plan:
         return lowerer(say, **lowering).plan(sources.methods(source, say))
 
 
-def lowerer(say: Stages, **lowering: Any) -> Lowerer:
+def lowerer(say: Display, **lowering: Any) -> Lowerer:
     """Return a Lowerer for the lowering options."""
     with say.watch.stage("load", "plugins"):
         from etdev.lowerer import Lowerer

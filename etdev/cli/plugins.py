@@ -9,7 +9,7 @@ import click
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.cli.progress import Stages, import_torch, quieted
+from etdev.cli.progress import Display, import_torch, quieted
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
@@ -37,7 +37,7 @@ def command(registry: Path | None) -> None:
     usage.
     """
     table = load(registry)
-    with quieted() as err, watched(Stages(err)):
+    with quieted() as err, watched(Display(err)):
         if any(entry.partitioner for entry in table.entries):
             # A Partitioner's module would import torch with all of its logs.
             import_torch()

@@ -16,8 +16,7 @@ from etdev.cli.streams import plain
 from etdev.delegate.executors.processes import hide_logs, loading
 from etdev.errors import EtdevWarning
 from etdev.schema.report.sheet import counted
-from etdev.schema.stages import Stages as Stopwatch
-from etdev.schema.stages import Step
+from etdev.schema.stopwatch import Step, Stopwatch
 
 
 def console() -> Console:
@@ -32,7 +31,7 @@ def complain(text: str, style: str = "", err: Console | None = None) -> None:
     shown.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-class Stages:
+class Display:
     """A listener that shows the stages of a command, and the partitions that fail.
 
     On a terminal one line shows the current stage with its time. Elsewhere each stage is a line,
@@ -90,14 +89,14 @@ def quieted() -> Iterator[Console]:
 
 
 @contextmanager
-def working(runs: bool = False, torch: bool = True) -> Iterator[Stages]:
+def working(runs: bool = False, torch: bool = True) -> Iterator[Display]:
     """Show the stages; load PyTorch and ExecuTorch, and start the process that runs programs."""
     if runs:
         from etdev.runtime.child import CHILD
 
         CHILD.start()
     with quieted() as err:
-        stages = Stages(err)
+        stages = Display(err)
         with stages.live or nullcontext():
             if torch:
                 with stages.watch.stage("load", "PyTorch and ExecuTorch"), loading():

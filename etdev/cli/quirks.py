@@ -42,7 +42,7 @@ def command(registry: Path | None) -> None:
             {
                 "name": row.name,
                 "owner": owner,
-                "stage": ", ".join(stage.value for stage in row.stages),
+                "stage": ", ".join(stage.name for stage in row.stages),
                 "upstream": row.upstream,
                 "since": str(row.since or ""),
                 "fixed": str(row.fixed or ""),

@@ -194,12 +194,14 @@ def _checked(
 
 def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Verifier:
     from etdev.edge.shared_state import references_of, shared_states
+    from etdev.edge.source import export
     from etdev.quirks import QUIRKS
-    from etdev.quirks.table import Table
+    from etdev.quirks.table import Fixer, Table
     from etdev.verify.verifier import Verifier
 
     # The state of a method may cross to any other one.
-    programs = {name: known.export(Table(QUIRKS)) for name, known in methods.items()}
+    fixer = Fixer(Table(QUIRKS))
+    programs = {name: export(known, fixer) for name, known in methods.items()}
     references = references_of(methods, programs, shared_states(programs))
     references.update(decided.references if decided else {})
     return Verifier(program, references, decided=decided, **settings)

@@ -20,15 +20,16 @@ from torch.export import ExportedProgram
 
 from etdev.cli.lowerers import FORMS, check_source, no_function
 from etdev.cli.options import given
-from etdev.cli.progress import Stages
-from etdev.edge.source import Method, load_pt2, methods_of
+from etdev.cli.progress import Display
+from etdev.edge.source import load_pt2, methods_of
 from etdev.errors import SourceError, first_line
+from etdev.schema.method import Method
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
-def methods(text: str, say: Stages) -> dict[str, Method]:
+def methods(text: str, say: Display) -> dict[str, Method]:
     """Load the model that a SOURCE argument names, as a stage of the command."""
     with say.watch.stage("model", text):
         return load(text)

@@ -10,7 +10,7 @@ import click
 from attrs import frozen
 
 from etdev.cli import lowerers, options, tables, viewing
-from etdev.cli.progress import Stages
+from etdev.cli.progress import Display
 from etdev.files import check_program, check_writable, publish, unseen, write_text
 from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation
@@ -100,7 +100,7 @@ class Written:
 
 
 def write(
-    say: Stages,
+    say: Display,
     output: Path,
     lower: Callable[[Lowerer], Lowered],
     verify: Callable[[Lowered, Path], Verification | None],

@@ -24,7 +24,8 @@ from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.keep_whole import MARK, Wishes, wishers
 from etdev.registry.plugin import Plugin
-from etdev.schema.quirk import Apply, Stage
+from etdev.schema.quirk import Quirks
+from etdev.schema.stages import DECOMPOSE, FINISH, PLAN, PREPARE, TO_EDGE, VALIDATE
 from etdev.upstream import edge as upstream
 from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload
@@ -50,8 +51,7 @@ class PluginExpander(Expander):
     """Asks plugins for decompositions, in claim order, then the tables of ExecuTorch and torch."""
 
     plugins: Sequence[Plugin] = field(default=(), kw_only=True)
-    # Applies the quirks of a stage.
-    apply: Apply = field(kw_only=True)
+    quirks: Quirks = field(kw_only=True)
     _opset: Opset = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -73,9 +73,9 @@ class PluginExpander(Expander):
         self, program: ExportedProgram, table: Table, opset: Opset | None = None, method: str = ""
     ) -> ExportedProgram:
         """Decompose ops outside the dialect by torch's tables, and apply quirks around that."""
-        functional = self.apply(Stage.FUNCTIONAL, program, method)
+        functional = self.quirks.apply(FINISH, program, method)
         finished = (opset or self._opset).decomposed(functional, table)
-        return self.apply(Stage.DECOMPOSED, finished, method)  # type: ignore[no-any-return]
+        return self.quirks.apply(TO_EDGE, finished, method)
 
 
 @define(eq=False)
@@ -119,11 +119,11 @@ class Conversion:
         # ExecuTorch verifies the programs that a manager is made of.
         EdgeProgramManager(edge, None, config, list(self._kept))
         for name, source in programs.items():
-            apply = self.expander.apply
-            edge[name] = apply(Stage.EDGE, edge[name], name, source)
+            apply = self.expander.quirks.apply
+            edge[name] = apply(VALIDATE, edge[name], name, source)
             # A program that came in the edge dialect is as its author wants it.
             if self.simplify and source.dialect != "EDGE":
-                edge[name] = apply(Stage.SIMPLIFIED, simplified(edge[name]), name)
+                edge[name] = apply(PLAN, simplified(edge[name]), name)
         return edge
 
     def refuse_others(self, edge: Mapping[str, ExportedProgram]) -> None:
@@ -174,15 +174,15 @@ class Conversion:
 
     def _functional(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """Make a program functional after plugins have rewritten it."""
-        apply = self.expander.apply
-        prepared = apply(Stage.SOURCE, program, method)
+        quirks = self.expander.quirks
+        prepared = quirks.apply(PREPARE, program, method)
         for plugin in self.expander.plugins if self.prepare else ():
             rewritten = answers.prepare(plugin, prepared, method)
             if rewritten is not prepared:
-                prepared = apply(Stage.SOURCE, rewritten, method)
+                prepared = quirks.apply(PREPARE, rewritten, method)
                 approximates = getattr(plugin.implementation, "approximates", False)
                 self.approximated |= {method: prepared} if approximates else {}
-        return apply(Stage.FUNCTIONAL, functional(prepared, method, apply), method)  # type: ignore[no-any-return]
+        return quirks.apply(DECOMPOSE, functional(prepared, method, quirks), method)
 
 
 def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:

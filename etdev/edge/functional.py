@@ -15,7 +15,8 @@ from torch.fx.node import map_arg
 from etdev.edge.simplify.folding import looks_like
 from etdev.graph.ops import is_functional, may_hand_on, sibling, written_through
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.schema.quirk import Apply, Stage
+from etdev.schema.quirk import Quirks
+from etdev.schema.stages import FUNCTIONALISE
 from etdev.upstream.operators import OpOverload, base_name, schema_of
 
 # Views that stay in a functional program, and compositions of views and copies that have no entry
@@ -31,7 +32,7 @@ _PLAIN_VIEWS = {
 _VMAP = "torch._functorch.predispatch"
 
 
-def functional(program: ExportedProgram, method: str, apply: Apply) -> ExportedProgram:
+def functional(program: ExportedProgram, method: str, quirks: Quirks) -> ExportedProgram:
     """Make an ATen program functional, so that plugins which want `silu` see it for `silu_`.
 
     Quirks of the stage ATEN are applied to programs that torch has to trace.
@@ -43,7 +44,7 @@ def functional(program: ExportedProgram, method: str, apply: Apply) -> ExportedP
         easier = _with_new_values(program)
         if _is_functional(easier):
             return easier
-    program = apply(Stage.ATEN, program, method)
+    program = quirks.apply(FUNCTIONALISE, program, method)
     ops = {node.target for node in written_through(program.graph)}
     table = torch.export.default_decompositions() if ops else {}
     # torch would take the results of these ops for new values.

@@ -13,9 +13,9 @@ import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.source import Method
 from etdev.errors import SourceError
 from etdev.graph.ops import written_by
+from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
 
 # Where the graph of an exported program says why its values may not be the model's in later calls.

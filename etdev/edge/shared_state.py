@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 
 from etdev.edge.reference import Reference, written
-from etdev.edge.source import Method
+from etdev.schema.method import Method
 from etdev.schema.tensors import SharedState
 from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 

@@ -10,14 +10,15 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from attrs import field, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
 from etdev.edge.advice import cure_of, problem_of
 from etdev.errors import SourceError, first_line, warn_or_raise
 from etdev.graph.symbols import with_own_symbols
-from etdev.schema.quirk import Quirks, Stage
+from etdev.schema.method import Method
+from etdev.schema.quirk import Quirks
+from etdev.schema.stages import EXPORT
 from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.trees import load_exported, pytree
 
@@ -32,54 +33,34 @@ _SAFE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
 
-@frozen(eq=False)
-class Method:
-    """One method of a model, with what `torch.export.export` takes."""
-
-    name: str
-    model: nn.Module | ExportedProgram
-    # None takes those of the program.
-    inputs: tuple[Any, ...] | None = None
-    kwargs: dict[str, Any] = field(factory=dict)
-    dynamic_shapes: Any = None
-
-    def export(self, quirks: Quirks) -> ExportedProgram:
-        """Export to an ATen program, without gradients; the model is not changed."""
-        method = quirks.apply(Stage.EXPORT, self, self.name)
-        if isinstance(self.model, ExportedProgram):
-            if self.dynamic_shapes is None:
-                return with_own_symbols(self.model)
-            what = "is exported already, so dynamic_shapes has no effect"
-            raise SourceError(self.name, what, "give them to torch.export.export")
-        inputs, kwargs = method.example()
-        if any(module.training and isinstance(module, _MODAL) for module in self.model.modules()):
-            what = "dropout or batch norm is in training mode"
-            warn_or_raise(SourceError(self.name, what, "call .eval() on the module first"), False)
-        shapes = {"dynamic_shapes": self.dynamic_shapes}
-        try:
-            # With gradients, a method that writes a buffer would fail much later, in to_executorch.
-            with torch.no_grad(), quirks.during(Stage.EXPORT, method) as checks:
-                program = torch.export.export(self.model, inputs, kwargs, **shapes)
-        except SourceError:
-            raise
-        # A model that calls sys.exit would end the caller's process.
-        except (Exception, SystemExit) as error:
-            problem = problem_of(error, self.model, inputs, kwargs, **shapes)
-            what = f"torch.export failed: {problem}"
-            raise SourceError(self.name, what, cure_of(error)) from error
-        for check in checks:
-            check(program)
-        return program
-
-    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the example inputs, positional and by keyword."""
-        if self.inputs is not None:
-            return self.inputs, self.kwargs
-        known = self.model.example_inputs if isinstance(self.model, ExportedProgram) else None
-        if known is None:
-            raise SourceError(self.name, "has no example inputs", "give inputs")
-        arguments, keywords = known
-        return tuple(arguments), dict(keywords)
+def export(method: Method, quirks: Quirks) -> ExportedProgram:
+    """Export a method to an ATen program, without gradients; the model is not changed."""
+    method = quirks.apply(EXPORT, method, method.name)
+    name, model, dynamic_shapes = method.name, method.model, method.dynamic_shapes
+    if isinstance(model, ExportedProgram):
+        if dynamic_shapes is None:
+            return with_own_symbols(model)
+        what = "is exported already, so dynamic_shapes has no effect"
+        raise SourceError(name, what, "give them to torch.export.export")
+    inputs, kwargs = method.example()
+    if any(module.training and isinstance(module, _MODAL) for module in model.modules()):
+        what = "dropout or batch norm is in training mode"
+        warn_or_raise(SourceError(name, what, "call .eval() on the module first"), False)
+    shapes = {"dynamic_shapes": dynamic_shapes}
+    try:
+        # With gradients, a method that writes a buffer would fail much later, in to_executorch.
+        with torch.no_grad(), quirks.during(method) as checks:
+            program = torch.export.export(model, inputs, kwargs, **shapes)
+    except SourceError:
+        raise
+    # A model that calls sys.exit would end the caller's process.
+    except (Exception, SystemExit) as error:
+        problem = problem_of(error, model, inputs, kwargs, **shapes)
+        what = f"torch.export failed: {problem}"
+        raise SourceError(name, what, cure_of(error)) from error
+    for check in checks:
+        check(program)
+    return program
 
 
 def refuse_without_values(method: str, program: ExportedProgram) -> None:

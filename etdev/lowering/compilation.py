@@ -28,9 +28,9 @@ from etdev.schema.converters import refusing
 from etdev.schema.ledger import Verdict
 from etdev.schema.partition import Partition
 from etdev.schema.plan import Plan
-from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
-from etdev.schema.stages import Stages, Step
+from etdev.schema.stages import EMIT, OwnProgram
+from etdev.schema.stopwatch import Step, Stopwatch
 from etdev.upstream.tracing import without_full_collections
 
 
@@ -107,7 +107,7 @@ class Compilation:
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
             apply = decision.quirks.apply
-            planned = {n: apply(Stage.PLANNED, program, n) for n, program in joined.items()}
+            planned = {n: apply(EMIT, OwnProgram(p), n) for n, p in joined.items()}
             return decision.rebuilt(planned)
 
         return build
@@ -143,7 +143,7 @@ def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileEr
 class _Teller:
     """The progress of compilation, for a listener."""
 
-    stages: Stages
+    stages: Stopwatch
     plan: Plan
     done: int = 0
 

@@ -18,9 +18,10 @@ from etdev.lowering.compilation import bar
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import check_claimed
+from etdev.quirks.table import Fixer
 from etdev.registry.registry import FALLBACK
 from etdev.schema.plan import MethodPlan
-from etdev.schema.quirk import Stage
+from etdev.schema.stages import HAND_BACK, OwnProgram
 from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import WITHOUT_DIM_ORDER, Verifier, with_parts
 
@@ -39,8 +40,8 @@ def completed(
     is given is not changed. With `on_failure` the partitions are compiled, too, and the plugins of
     failed ones are barred from their nodes.
     """
-    own, apply = with_own_symbols(program), composition.quirks.apply
-    expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, apply=apply)
+    own, quirks = with_own_symbols(program), Fixer(composition.quirks)
+    expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, quirks=quirks)
     conversion = Conversion(Settings(WITHOUT_DIM_ORDER), expander, simplify=False, prepare=False)
     compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
     with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
@@ -58,7 +59,7 @@ def completed(
             if not bar(compiler.failures, barred):
                 break
     values = [node.meta.get("val") for node in decided.graph.nodes]
-    written: ExportedProgram = apply(Stage.LOOP, _as_aten(decided), method)
+    written = quirks.apply(HAND_BACK, OwnProgram(_as_aten(decided)), method)
     return plan, _with_new_bindings(written) if unbacked(values) else written
 
 

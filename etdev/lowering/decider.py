@@ -11,11 +11,13 @@ from attrs import evolve
 from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
 from etdev.edge.shared_state import references_of, shared_states
 from etdev.edge.simplify.sweep import simplified
-from etdev.edge.source import Method, refuse_without_values
+from etdev.edge.source import export, refuse_without_values
 from etdev.lowering.composition import Composition, guarded
+from etdev.quirks.table import Fixer
 from etdev.runtime.decision import Decision
-from etdev.schema.quirk import Stage
-from etdev.schema.stages import Listener, Stages
+from etdev.schema.method import Method
+from etdev.schema.stages import LINK
+from etdev.schema.stopwatch import Listener, Stopwatch
 
 
 def decide(
@@ -29,20 +31,20 @@ def decide(
 
     With `compiles`, the methods are compiled next, which takes the values of all weights.
     """
-    quirks, stages = composition.quirks, Stages(listener)
+    quirks, stages = Fixer(composition.quirks), Stopwatch(listener)
     with stages.stage("export"):
-        sources = {name: method.export(quirks) for name, method in methods.items()}
+        sources = {name: export(method, quirks) for name, method in methods.items()}
     state = [evolve(s, shared=composition.share_state) for s in shared_states(sources)]
     references = references_of(methods, sources, state)
     for name, program in sources.items() if compiles else ():
         refuse_without_values(name, program)
     simplify, plugins = composition.simplify, composition.plugins
     pieces = partial(simplified, pieces=True) if simplify else None
-    expander = PluginExpander(settings.compile_config, pieces, plugins=plugins, apply=quirks.apply)
+    expander = PluginExpander(settings.compile_config, pieces, plugins=plugins, quirks=quirks)
     conversion = Conversion(settings, expander, simplify)
     # torch can't trace some programs while gradients are on, such as a scan of integers.
     with stages.stage("edge"), torch.no_grad(), guarded("edge conversion"):
-        edge = conversion.to_edge(quirks.apply(Stage.METHODS, sources, ""))
+        edge = conversion.to_edge(quirks.apply(LINK, sources, ""))
     for name, program in conversion.approximated.items():
         references |= references_of({name: Method(name, program)}, {name: program}, state)
     with stages.stage("plan"):

@@ -27,7 +27,7 @@ from etdev.runtime.libraries import check_libraries
 from etdev.schema.limits import Budget
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
-from etdev.schema.stages import Stages
+from etdev.schema.stopwatch import Stopwatch
 from etdev.upstream.tracing import forgotten_code, turn
 from etdev.verify.verification import Verification
 from etdev.verify.verifier import STEPS, Verifier
@@ -69,7 +69,7 @@ class Lowered:
         return self.decision.plan
 
     @property
-    def stages(self) -> Stages:
+    def stages(self) -> Stopwatch:
         """Time of each stage so far."""
         return self.decision.stages
 

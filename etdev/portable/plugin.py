@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from etdev.quirks import Quirk
+    from etdev.quirks import Row
 
 
 @frozen
@@ -31,7 +31,7 @@ class Portable:
         return machine.probe()
 
     @hookimpl
-    def quirks(self) -> Sequence[Quirk]:
+    def quirks(self) -> Sequence[Row]:
         """Return the faults of kernels that are fixed around them."""
         from etdev.portable.quirks import QUIRKS
 

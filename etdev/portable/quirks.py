@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from etdev.graph import aten_op
-from etdev.quirks import UNREAD_ORDER, Quirk, Refusal, Stage
+from etdev.quirks import EMIT, UNREAD_ORDER, OwnProgram, Quirk, Rejection
 from etdev.upstream.operators import OpOverload, edge_ops
 from etdev.upstream.trees import pytree
 
@@ -45,7 +45,7 @@ def misread(program: ExportedProgram) -> list[Node]:
     return [node for node in nodes if _is_misread(node)]
 
 
-def copy_contiguous(program: ExportedProgram, _: Sequence[Node]) -> ExportedProgram:
+def copy_contiguous(program: OwnProgram, _: Sequence[Node]) -> OwnProgram:
     """Put copies around kernels that can't read or write channels last."""
     for module in _modules(program):
         _Copies(module.graph).insert()
@@ -61,7 +61,7 @@ def miswritten(program: ExportedProgram) -> list[int]:
     ]
 
 
-def copy_results(program: ExportedProgram, found: Sequence[int]) -> ExportedProgram:
+def copy_results(program: OwnProgram, found: Sequence[int]) -> OwnProgram:
     """Give the new values of buffers the order of the buffers."""
     graph, values = program.graph, dict(_buffers(program))
     output = graph.output_node()
@@ -89,7 +89,7 @@ def _modules(program: ExportedProgram) -> list[GraphModule]:
     return [each for each in program.graph_module.modules() if isinstance(each, GraphModule)]
 
 
-def _with_named_results(program: ExportedProgram) -> ExportedProgram:
+def _with_named_results(program: OwnProgram) -> OwnProgram:
     """Write the names of the nodes that a program returns into its signature."""
     results: Any = program.graph.output_node().args[0]
     specs = program.graph_signature.output_specs
@@ -227,7 +227,7 @@ def _order(value: torch.Tensor) -> tuple[int, ...]:
 
 CHANNELS_LAST_KERNELS = Quirk(
     name="channels-last-kernels",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="Most portable kernels fail or are wrong for tensors that are channels last.",
     upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp and "
     "executorch/runtime/core/exec_aten/util/tensor_util.h, tensors_have_same_dim_order",
@@ -237,12 +237,12 @@ CHANNELS_LAST_KERNELS = Quirk(
 )
 CHANNELS_LAST_BUFFERS = Quirk(
     name="channels-last-buffers",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="The kernel of `copy_` fails on a new value in another memory order than its buffer.",
     upstream="not reported; executorch/kernels/portable/cpu/op_copy.cpp, copy_",
     find=miswritten,
     fix=copy_results,
-    in_loop=Refusal(
+    in_loop=Rejection(
         "the portable kernel of copy_ fails on the new value of a buffer in another memory order",
         "lower with etdev.Lowerer, which copies it to the order of the buffer",
     ),

@@ -33,7 +33,8 @@ from etdev.pte.read import methods_of
 from etdev.pte.shared_arena import SIZES, SharedArena
 from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
-from etdev.schema.quirk import Quirks, Stage
+from etdev.schema.quirk import Quirks
+from etdev.schema.stages import PLAN_MEMORY
 from etdev.upstream.edge import set_etrecord
 from etdev.upstream.emission import PLANS_WRITES, external_data
 
@@ -79,7 +80,7 @@ class EmissionPass(PassBase):
 
     def call(self, graph_module: GraphModule) -> PassResult | None:
         """Rewrite the memory specs and arguments in place."""
-        return self._then(self._quirks.apply(Stage.EMIT, graph_module, self._method))
+        return self._then(self._quirks.apply(PLAN_MEMORY, graph_module, self._method))
 
 
 def add_etrecord(

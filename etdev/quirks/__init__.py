@@ -18,11 +18,49 @@ from etdev.quirks import (
     state,
 )
 from etdev.quirks.emission import UNREAD_ORDER
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, Since
+from etdev.schema.stages import (
+    DECOMPOSE,
+    EMIT,
+    EXPORT,
+    FINISH,
+    FUNCTIONALISE,
+    HAND_BACK,
+    LINK,
+    PLAN,
+    PLAN_MEMORY,
+    PREPARE,
+    TO_EDGE,
+    VALIDATE,
+    OwnProgram,
+    Stage,
+)
 
-__all__ = ["QUIRKS", "UNREAD_ORDER", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
+__all__ = [
+    "DECOMPOSE",
+    "EMIT",
+    "EXPORT",
+    "FINISH",
+    "FUNCTIONALISE",
+    "HAND_BACK",
+    "LINK",
+    "PLAN",
+    "PLAN_MEMORY",
+    "PREPARE",
+    "QUIRKS",
+    "TO_EDGE",
+    "UNREAD_ORDER",
+    "VALIDATE",
+    "Nodes",
+    "OwnProgram",
+    "Quirk",
+    "Rejection",
+    "Row",
+    "Since",
+    "Stage",
+]
 # Stage by stage, each in this order.
-QUIRKS: tuple[Quirk, ...] = (
+QUIRKS: tuple[Row, ...] = (
     *export.QUIRKS,
     *sharing.QUIRKS,
     *repeatability.QUIRKS,

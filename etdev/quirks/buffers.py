@@ -14,7 +14,8 @@ from torch.fx import Node
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.quirks.state import UNKEPT, Result, of_kind
-from etdev.schema.quirk import Quirk, Stage
+from etdev.schema.quirk import Quirk
+from etdev.schema.stages import VALIDATE
 from etdev.upstream.fake_tensors import FakeTensor
 
 # ExecuTorch's emitter stores the initial value of a written buffer that has this key.
@@ -87,7 +88,7 @@ def store_initial(program: ExportedProgram, found: Sequence[Node]) -> ExportedPr
 
 WRITTEN_PARAMETERS = Quirk(
     name="written-parameters",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="The new value of a parameter becomes an output more, and the parameter stays.",
     upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
     "insert_write_back_for_buffers_pass",
@@ -97,7 +98,7 @@ WRITTEN_PARAMETERS = Quirk(
 )
 INITIAL_VALUES = Quirk(
     name="initial-values",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="The value that a written buffer starts with is not stored in the .pte.",
     upstream="pytorch/executorch#11309; exir/emit/_emitter.py, placeholder, stores it only for "
     "buffers with et_init_buffer in their metadata",

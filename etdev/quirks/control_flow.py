@@ -18,7 +18,8 @@ from etdev.graph.ops import is_flow
 from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import renamed
 from etdev.graph.symbols import fake_mode
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection
+from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, OwnProgram
 from etdev.upstream.operators import ops_of
 
 aten = torch.ops.aten
@@ -101,7 +102,7 @@ def misplaced_views(program: ExportedProgram) -> Iterator[Node]:
                 yield from (user for user in bound.users if op_name(user) in _VIEWS)
 
 
-def copy_viewed(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+def copy_viewed(program: OwnProgram, found: Sequence[Node]) -> OwnProgram:
     """Copy the values that are viewed."""
     name = "permute_copy" if program.dialect == "EDGE" else "permute"
     permute = getattr(ops_of(program), name).default
@@ -147,7 +148,7 @@ def _last_read(node: Node, position: Mapping[Node, int]) -> int:
     )
 
 
-def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+def clone_results(program: OwnProgram, found: Sequence[Node]) -> OwnProgram:
     """Clone results of flows right after them."""
     names, op = {}, ops_of(program).clone.default
     for result in found:
@@ -162,7 +163,7 @@ def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedPr
     return _recompiled(program)
 
 
-def _recompiled(program: ExportedProgram) -> ExportedProgram:
+def _recompiled(program: OwnProgram) -> OwnProgram:
     for module in graph_modules(program.graph_module):
         module.recompile()
     return program
@@ -170,25 +171,25 @@ def _recompiled(program: ExportedProgram) -> ExportedProgram:
 
 BRANCH_CONSTANTS = Quirk(
     name="branch-constants",
-    stage=(Stage.SOURCE, Stage.LOOP),
+    stage=(PREPARE, HAND_BACK),
     summary="A tensor that is written out inside control flow stays an attribute of the branch, "
     "which no later trace takes.",
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
     find=branch_constants,
     fix=partial(with_changed, change=_write_out),
-    refusal=Refusal(
+    refusal=Rejection(
         "a branch or a loop's body holds a tensor, which ExecuTorch can't trace ({why})",
         "register it as a buffer of the module",
     ),
 )
 UNSUPPORTED_FLOWS = Quirk(
     name="unsupported-flows",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="A while_loop, and a torch.map over several tensors or to several results, can't be "
     "emitted.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _emit_control_flow and _emit_map",
     find=Nodes(only=_is_unsupported, branches=True),
-    refusal=Refusal(
+    refusal=Rejection(
         "ExecuTorch has neither while_loop nor maps of several tensors, and no plugin took "
         "{found.name}{where}",
         "write it with torch's scan and a fixed number of steps, or concatenate the tensors",
@@ -196,12 +197,12 @@ UNSUPPORTED_FLOWS = Quirk(
 )
 RESIZED_ROWS = Quirk(
     name="resized-rows",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="What a scan carries, and a row that a scan or map gives, keeps the largest size of a "
     "dynamic dimension, and the program fails when it is called with another.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _emit_scan and _emit_map",
     find=Nodes((_MAP, _HIGHER.scan), _is_resized, branches=True),
-    refusal=Refusal(
+    refusal=Rejection(
         "ExecuTorch can't resize what {found.name}{where} carries or gives to a dynamic size",
         "fix all sizes but the number of rows, or write a loop over a fixed number of rows, which "
         "torch.export unrolls",
@@ -209,13 +210,13 @@ RESIZED_ROWS = Quirk(
 )
 MISPLACED_VIEWS = Quirk(
     name="misplaced-views",
-    stage=(Stage.PLANNED, Stage.LOOP),
+    stage=(EMIT, HAND_BACK),
     summary="The body of a map or scan that views what it captures or carries reads the memory of "
     "an input that is never written.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
     find=misplaced_views,
     fix=copy_viewed,
-    in_loop=Refusal(
+    in_loop=Rejection(
         "ExecuTorch would read {found.all_input_nodes[0].name} in the wrong place, which the body "
         "of a map or scan is given and {found.name} views{where}",
         "lower with etdev.Lowerer, which copies it first",
@@ -224,13 +225,13 @@ MISPLACED_VIEWS = Quirk(
 )
 OVERWRITTEN_RESULTS = Quirk(
     name="overwritten-results",
-    stage=(Stage.PLANNED, Stage.LOOP),
+    stage=(EMIT, HAND_BACK),
     summary="The result of a torch.cond is overwritten by the branches of the next one, and a view "
     "of any flow's result is read where nothing was put.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
     find=overwritten_results,
     fix=clone_results,
-    in_loop=Refusal(
+    in_loop=Rejection(
         "ExecuTorch would overwrite {found.name}, the result of control flow, or misplace its view",
         "lower with etdev.Lowerer, which keeps it",
     ),

@@ -12,7 +12,8 @@ from torch.fx.node import map_arg
 
 from etdev.graph.inlining import call
 from etdev.graph.rebuild import with_changed
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection
+from etdev.schema.stages import TO_EDGE
 from etdev.upstream.operators import OpOverload, edge_dtypes
 from etdev.upstream.trees import pytree
 
@@ -82,20 +83,20 @@ def _has_refused_complex(node: Node) -> bool:
 
 REFUSED_COMPLEX = Quirk(
     name="refused-complex",
-    stage=Stage.DECOMPOSED,
+    stage=TO_EDGE,
     summary="The verifier of the edge dialect takes complex numbers for a few ops only, and no "
     "complex32.",
     upstream="not reported; executorch/exir/verification/verifier.py, "
     "_check_tensor_args_matching_op_allowed_dtype",
     find=Nodes(only=_has_refused_complex, branches=True),
-    refusal=Refusal(
+    refusal=Rejection(
         "{ops} of method {method!r}: ExecuTorch takes no complex numbers there",
         "compute with torch.view_as_real, and in complex64 (cfloat) for complex32 (chalf)",
     ),
 )
 MIXED_DTYPES = Quirk(
     name="mixed-dtypes",
-    stage=Stage.DECOMPOSED,
+    stage=TO_EDGE,
     summary="Tensors of several dtypes, which torch promotes, are refused by the verifier of the "
     "edge dialect when they are joined or divided, and kernels compare integers with halves in a "
     "wider dtype and fail on a choice between both halves.",

@@ -16,7 +16,8 @@ from torch.fx import GraphModule, Node
 from etdev.graph.layout import has_plain_order, is_known_order
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import ORDERED
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection, Row
+from etdev.schema.stages import EMIT, PLAN_MEMORY, OwnProgram
 from etdev.upstream.operators import EdgeOpOverload
 from etdev.upstream.trees import pytree
 
@@ -115,26 +116,26 @@ def copy_at_once(module: GraphModule, nodes: Sequence[Node]) -> GraphModule:
     return module
 
 
-def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
+def load_quantised_kernels(program: OwnProgram, nodes: Sequence[Node]) -> OwnProgram:
     """Import the portable kernels of quantised ops, which registers their out variants."""
     importlib.import_module("executorch.kernels.quantized")
     return program
 
 
 # A row of the portable plugin refuses in these words, too: most kernels read the plain order alone.
-UNREAD_ORDER = Refusal(
+UNREAD_ORDER: Rejection[ExportedProgram | GraphModule] = Rejection(
     "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
     "lower with etdev.Lowerer, which computes it with other ops",
 )
 UNKNOWN_ORDERS = Quirk(
     name="unknown-orders",
-    stage=Stage.EMIT,
+    stage=PLAN_MEMORY,
     summary="Values in a memory order other than contiguous or channels last, such as the result "
     "of `nonzero`, are declared in that order, which no kernel writes.",
     upstream="not reported; exir/tensor.py, TensorSpec.from_tensor",
     find=unknown_orders,
     fix=make_contiguous,
-    in_loop=Refusal(
+    in_loop=Rejection(
         "ExecuTorch would transpose {found.name}{where}, or fail on it at run time",
         "lower with etdev.Lowerer, which returns it as it is",
         find=Nodes(only=_is_transposed),
@@ -142,7 +143,7 @@ UNKNOWN_ORDERS = Quirk(
 )
 UNWRITTEN_ORDERS = Quirk(
     name="unwritten-orders",
-    stage=Stage.EMIT,
+    stage=PLAN_MEMORY,
     summary="`_to_dim_order_copy` compares its argument with the memory that it writes, where one "
     "order has several forms if a dimension has one element.",
     upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, check_dim_order",
@@ -152,19 +153,19 @@ UNWRITTEN_ORDERS = Quirk(
 )
 NON_BLOCKING_COPIES = Quirk(
     name="non-blocking-copies",
-    stage=Stage.EMIT,
+    stage=PLAN_MEMORY,
     summary="No kernel copies later, and copies with `non_blocking=True` fail at run time.",
     upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, _to_dim_order_copy_out",
     find=Nodes(only=lambda node: bool(node.kwargs.get("non_blocking")), branches=True),
     fix=copy_at_once,
-    in_loop=Refusal(
+    in_loop=Rejection(
         "the portable kernel of {op} fails on the non_blocking copy {found.name}{where}",
         "copy without non_blocking=True, or lower with etdev.Lowerer",
     ),
 )
 QUANTISED_KERNELS = Quirk(
     name="quantised-kernels",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="Out variants of quantised ops are unknown until `executorch.kernels.quantized` has "
     "been imported.",
     upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
@@ -173,27 +174,27 @@ QUANTISED_KERNELS = Quirk(
 )
 OPS_WITH_EFFECTS = Quirk(
     name="ops-with-effects",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="An op with effects, such as a print, has no out variant, and fails as it is emitted.",
     upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
     find=Nodes((ORDERED, _FUNCTIONALIZED), branches=True),
-    refusal=Refusal(
+    refusal=Rejection(
         "no plugin took {ops}, and ExecuTorch can't emit an op with effects",
         "leave it out of the model",
     ),
 )
 OPS_WITHOUT_OUT_VARIANTS = Quirk(
     name="ops-without-out-variants",
-    stage=Stage.PLANNED,
+    stage=EMIT,
     summary="An op of another library without an out variant fails without its line.",
     upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
     find=Nodes(only=_has_no_out_variant, branches=True),
-    refusal=Refusal(
+    refusal=Rejection(
         "no plugin took {ops}, and ExecuTorch can't call an op without an out variant",
         "register one with a kernel, or give the op to a plugin",
     ),
 )
-QUIRKS: tuple[Quirk, ...] = (
+QUIRKS: tuple[Row, ...] = (
     QUANTISED_KERNELS,
     OPS_WITH_EFFECTS,
     # After the kernels that bring such variants.

@@ -11,9 +11,10 @@ from attrs import evolve
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.edge.source import Method
 from etdev.errors import SourceError
-from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.schema.method import Method
+from etdev.schema.quirk import Quirk, Rejection
+from etdev.schema.stages import EXPORT
 from etdev.upstream.trees import pytree
 
 
@@ -61,7 +62,7 @@ def ignored_inputs(method: Method) -> list[Node]:
 
 MERGED_INPUTS = Quirk(
     name="merged-inputs",
-    stage=Stage.EXPORT,
+    stage=EXPORT,
     summary="torch.export makes one input of a tensor that is given as two, and can't trace an "
     "input that was made under torch.inference_mode(), or whose negative or conjugate is still to "
     "be taken.",
@@ -71,12 +72,12 @@ MERGED_INPUTS = Quirk(
 )
 IGNORED_INPUTS = Quirk(
     name="ignored-inputs",
-    stage=Stage.EXPORT,
+    stage=EXPORT,
     summary="A program that was exported with one tensor as two inputs, or as input and weight, "
     "ignores one of them.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
     find=ignored_inputs,
-    refusal=Refusal(
+    refusal=Rejection(
         "was exported with one tensor in two places and ignores {found.name!r}",
         "export it with inputs that are tensors of their own",
         error=SourceError,

@@ -24,7 +24,8 @@ from etdev.graph.inlining import call
 from etdev.graph.ops import ORDERED
 from etdev.graph.rebuild import copy_graph, rebuilt, without_inputs
 from etdev.graph.signature import renamed, unwritten_constants
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection
+from etdev.schema.stages import DECOMPOSE, FINISH, PREPARE, VALIDATE
 from etdev.upstream.edge import with_parts
 from etdev.upstream.trees import pytree
 
@@ -137,7 +138,7 @@ def _can_be_written(spec: pytree.TreeSpec) -> bool:
     return True
 
 
-def flatten(program: ExportedProgram, found: list[pytree.TreeSpec]) -> ExportedProgram:
+def flatten(program: ExportedProgram, found: Sequence[pytree.TreeSpec]) -> ExportedProgram:
     """Make inputs or outputs flat whose nesting can't be written; the rest stays as it is."""
     entry, *others = program.module_call_graph
     call = entry.signature
@@ -154,11 +155,11 @@ def flatten(program: ExportedProgram, found: list[pytree.TreeSpec]) -> ExportedP
 
 SPARSE_TENSORS = Quirk(
     name="sparse-tensors",
-    stage=(Stage.SOURCE, Stage.EDGE),
+    stage=(PREPARE, VALIDATE),
     summary="A weight or input that is not dense can't be stored in a .pte.",
     upstream="not reported; executorch/exir/tensor.py, TensorSpec.from_tensor",
     find=sparse_tensors,
-    refusal=Refusal(
+    refusal=Rejection(
         "{found[0]} has the layout {found[1]}, and ExecuTorch has dense tensors only",
         "make it dense, as x.to_dense() does",
         error=SourceError,
@@ -166,24 +167,24 @@ SPARSE_TENSORS = Quirk(
 )
 WEIGHTS_ELSEWHERE = Quirk(
     name="weights-elsewhere",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="The bytes of a weight are read at its address, and a GPU's address crashes Python.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _tensor_spec_to_evalue",
     find=away_from_host,
     fix=to_host,
-    refusal=Refusal("weights {names} can't be copied to the host: {why}", _ON_HOST),
-    in_loop=Refusal(
+    refusal=Rejection("weights {names} can't be copied to the host: {why}", _ON_HOST),
+    in_loop=Rejection(
         "weights {names} are not in the host's memory, where ExecuTorch reads", _ON_HOST
     ),
 )
 PYTHON_INPUTS = Quirk(
     name="python-inputs",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="An input that is a string, or a number with a symbol, can't be given to the runtime.",
     upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
     "executorch/extension/pybindings/pybindings.cpp, run_method",
     find=python_inputs,
-    refusal=Refusal(
+    refusal=Rejection(
         "input {found.name!r} of method {method!r} is a string, or a Python number that may "
         "change, which ExecuTorch's runtime can't be given",
         "make it a tensor and read it with .item(), or leave it out of the method's inputs",
@@ -191,11 +192,11 @@ PYTHON_INPUTS = Quirk(
 )
 NO_TENSOR_OUTPUTS = Quirk(
     name="no-tensor-outputs",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="Memory planning fails on a method that neither returns nor keeps a tensor.",
     upstream="not reported; executorch/exir/memory_planning.py, Verifier.verify_graph_input_output",
     find=no_tensors,
-    refusal=Refusal(
+    refusal=Rejection(
         "method {method!r} returns no tensor, and ExecuTorch plans memory only for methods that "
         "return or keep one",
         "return a tensor, such as x.argmax() instead of x.argmax().item()",
@@ -203,7 +204,7 @@ NO_TENSOR_OUTPUTS = Quirk(
 )
 EMPTY_WEIGHTS = Quirk(
     name="empty-weights",
-    stage=Stage.FUNCTIONAL,
+    stage=(DECOMPOSE, FINISH),
     summary="A weight without elements has no place in a .pte, and the runtime refuses to load it.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _save_new_const_tensor",
     find=empty_weights,
@@ -211,7 +212,7 @@ EMPTY_WEIGHTS = Quirk(
 )
 UNWRITABLE_NESTING = Quirk(
     name="unwritable-nesting",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="Inputs or outputs nested in types of the user's own, or in those of torch.sort, fail "
     "when their nesting is written as JSON.",
     upstream="not reported; executorch/exir/emit/_emitter.py, create_container_str",
@@ -221,7 +222,7 @@ UNWRITABLE_NESTING = Quirk(
 )
 MATRIX_CHECKS = Quirk(
     name="matrix-checks",
-    stage=Stage.FUNCTIONAL,
+    stage=(DECOMPOSE, FINISH),
     summary="The check that a matrix could be factorised is an op with effects, without a kernel.",
     upstream="not reported; torch/_higher_order_ops/effects.py, with_effects, and "
     "executorch/exir/verification/verifier.py, check_valid_op",

@@ -19,7 +19,8 @@ from etdev.graph.layout import (
 from etdev.graph.ops import owner_of, written_by
 from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import unwritten_constants
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection
+from etdev.schema.stages import DECOMPOSE, FINISH, PREPARE
 from etdev.upstream.operators import base_name
 
 # Ops that always return a view.
@@ -98,7 +99,7 @@ def _reshape(view: Node) -> None:
 
 VIEWED_ATTENTION = Quirk(
     name="viewed-attention",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="Attention that is decomposed has its result in another order in memory than the op "
     "itself, so that a view of its batch and positions fails.",
     upstream="not reported; torch/_decomp/decompositions.py, "
@@ -108,21 +109,21 @@ VIEWED_ATTENTION = Quirk(
 )
 STRIDED_VIEWS = Quirk(
     name="strided-views",
-    stage=Stage.FUNCTIONAL,
+    stage=(DECOMPOSE, FINISH),
     summary="A view is copied first, and `as_strided` reads the copy as if it lay in memory like "
     "the view.",
     upstream="not reported; torch/_functorch/_aot_autograd and "
     "executorch/exir/passes/replace_broken_ops_with_function_ops_pass.py",
     find=Nodes((torch.ops.aten.as_strided.default,), _reads_a_view),
     fix=partial(with_changed, change=_read_owner),
-    refusal=Refusal(
+    refusal=Rejection(
         "as_strided{where} reads memory that a .pte lays out otherwise ({why})",
         "take views with slices and reshapes instead",
     ),
 )
 STRIDED_INPUTS = Quirk(
     name="strided-inputs",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="An input or weight that is neither contiguous nor channels last has its order written "
     "into the .pte, the runtime reads a contiguous one in that order, and no kernel knows volumes "
     "that are channels last.",
@@ -130,7 +131,7 @@ STRIDED_INPUTS = Quirk(
     "executorch/runtime/core/exec_aten/util/dim_order_util.h, is_channels_last_dim_order",
     find=strided_inputs,
     fix=make_contiguous,
-    refusal=Refusal(
+    refusal=Rejection(
         "{names} of method {method!r} would have to be contiguous, which it can't be traced with "
         "({why})",
         "export it with contiguous inputs and weights",
@@ -138,7 +139,7 @@ STRIDED_INPUTS = Quirk(
 )
 CHANNELS_LAST_WEIGHTS = Quirk(
     name="channels-last-weights",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="A convolution fails on a weight that is channels last with an input that is not.",
     upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp, "
     "check_convolution_args",

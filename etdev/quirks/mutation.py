@@ -16,7 +16,8 @@ from etdev.edge.shared_state import Place, weights_of
 from etdev.graph.inlining import call
 from etdev.graph.ops import owner_of, places_written, written_by, written_through
 from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection
+from etdev.schema.stages import FUNCTIONALISE
 from etdev.upstream.operators import base_name
 
 aten = torch.ops.aten
@@ -123,7 +124,7 @@ def _alias(node: Node) -> None:
 
 ALIASED_BUFFERS = Quirk(
     name="aliased-buffers",
-    stage=Stage.ATEN,
+    stage=FUNCTIONALISE,
     summary="Buffers that are one tensor become several in a .pte, and what is written to one of "
     "them is not seen in the others.",
     upstream="not reported; torch/export/_trace.py, _export_to_aten_ir_make_fx",
@@ -132,11 +133,11 @@ ALIASED_BUFFERS = Quirk(
 )
 OVERLAPPING_BUFFERS = Quirk(
     name="overlapping-buffers",
-    stage=Stage.ATEN,
+    stage=FUNCTIONALISE,
     summary="Buffers that overlap in part are kept apart in a .pte, though one of them is written.",
     upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
     find=overlapping_buffers,
-    refusal=Refusal(
+    refusal=Rejection(
         "buffers {found[0].target!r} and {found[1].target!r} share memory, the method writes "
         "to it, and a .pte would keep them apart",
         "register the whole tensor, and take views of it in the method",
@@ -144,7 +145,7 @@ OVERLAPPING_BUFFERS = Quirk(
 )
 REUSED_SOURCES = Quirk(
     name="reused-sources",
-    stage=Stage.ATEN,
+    stage=FUNCTIONALISE,
     summary="What is copied to a buffer is taken for the buffer's new value, though it is written "
     "later or copied to a second buffer.",
     upstream="not reported; torch/_functorch/_aot_autograd/functional_utils.py, "
@@ -154,7 +155,7 @@ REUSED_SOURCES = Quirk(
 )
 CONVERTING_COPIES = Quirk(
     name="converting-copies",
-    stage=Stage.ATEN,
+    stage=FUNCTIONALISE,
     summary="What is copied to all of a buffer keeps its own dtype and shape where the buffer is "
     "read again.",
     upstream="not reported; torch/_decomp/decompositions.py, copy",
@@ -163,7 +164,7 @@ CONVERTING_COPIES = Quirk(
 )
 IDLE_DROPOUTS = Quirk(
     name="idle-dropouts",
-    stage=Stage.ATEN,
+    stage=FUNCTIONALISE,
     summary="A dropout that drops nothing returns what it is given, and is decomposed into a copy "
     "in which later writes are lost.",
     upstream="not reported; torch/_decomp/decompositions.py, native_dropout",

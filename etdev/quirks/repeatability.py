@@ -26,10 +26,11 @@ from etdev.edge.reference import (
     torch_random_state,
     untouched_random_state,
 )
-from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks.python_state import Reach, are_equal, attributes, changed, places_of
-from etdev.schema.quirk import Quirk, Stage
+from etdev.schema.method import Method
+from etdev.schema.quirk import Quirk
+from etdev.schema.stages import EXPORT
 from etdev.upstream.fake_tensors import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
 from etdev.upstream.trees import pytree
 
@@ -213,7 +214,7 @@ def _agree(module: torch.nn.Module, program: ExportedProgram) -> bool:
 
 FORGOTTEN_STATE = Quirk(
     name="forgotten-state",
-    stage=Stage.EXPORT,
+    stage=EXPORT,
     summary="torch.export forgets state outside of buffers, such as attributes and globals, and "
     "leaves traced values in objects that a module holds.",
     upstream="not reported; torch/export/_trace.py, _export_to_torch_ir and _non_strict_export",

@@ -14,7 +14,8 @@ from torch.fx.node import map_arg
 
 from etdev.graph.inlining import call
 from etdev.graph.rebuild import with_changed
-from etdev.schema.quirk import Nodes, Quirk, Stage
+from etdev.schema.quirk import Nodes, Quirk
+from etdev.schema.stages import TO_EDGE
 from etdev.upstream.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -123,7 +124,7 @@ def _is_small(value: torch.SymInt) -> bool:
 
 ROUNDED_SCALARS = Quirk(
     name="rounded-scalars",
-    stage=Stage.DECOMPOSED,
+    stage=TO_EDGE,
     summary="A number that an op takes for a tensor becomes one in float32 or int32, even with "
     "tensors in float64 or int64.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
@@ -132,7 +133,7 @@ ROUNDED_SCALARS = Quirk(
 )
 WIDENED_SCALARS = Quirk(
     name="widened-scalars",
-    stage=Stage.DECOMPOSED,
+    stage=TO_EDGE,
     summary="A tensor without dimensions no longer decides the dtype of a result once the number "
     "that it is combined with is a tensor, too.",
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",

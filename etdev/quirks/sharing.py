@@ -17,7 +17,8 @@ from etdev.graph.inlining import call
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import first_input
 from etdev.quirks.buffers import is_zero
-from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.schema.quirk import Quirk, Rejection
+from etdev.schema.stages import LINK
 from etdev.schema.tensors import STARTED, SharedState
 
 aten = torch.ops.aten
@@ -98,7 +99,7 @@ def _input(program: ExportedProgram, graph: Graph, target: str) -> Node:
 
 SHARED_STATE = Quirk(
     name="shared-state",
-    stage=Stage.METHODS,
+    stage=LINK,
     summary="A buffer that several methods share in eager PyTorch becomes one for each method, and "
     "loading a method sets it back to its first value.",
     upstream="not reported; executorch/exir/memory_planning.py, apply_algo, and "
@@ -106,30 +107,30 @@ SHARED_STATE = Quirk(
     find=shared_states,
     # Memory is planned for what they declare, see etdev/pte/shared_arena.py.
     fix=declare,
-    refusal=Refusal(
+    refusal=Rejection(
         "state that methods share, {names}, can't be one buffer in the .pte: {why}", UNDECOMPOSED
     ),
 )
 UNSHARED_ARENAS = Quirk(
     name="unshared-arenas",
-    stage=Stage.METHODS,
+    stage=LINK,
     summary="The runtime of Python gives each method arenas of its own, so that state can't be "
     "shared, and nothing here has shown otherwise.",
     upstream="not reported; executorch 1.4.1, extension/pybindings/pybindings.cpp, ProgramMemory",
     fixed="executorch 1.5",
     find=shared_states,
-    refusal=Refusal(
+    refusal=Rejection(
         "methods share state, {names}, for which etdev needs ExecuTorch 1.5 or later",
         f"install it, or {SEPARATE}",
     ),
 )
 OVERLAPPING_STATE = Quirk(
     name="overlapping-state",
-    stage=Stage.METHODS,
+    stage=LINK,
     summary="Buffers of two methods that share a part of their memory become separate ones.",
     upstream="not reported; executorch/exir/memory_planning.py, apply_algo",
     find=overlaps,
-    refusal=Refusal(
+    refusal=Rejection(
         "{found[0].method!r} writes buffer {found[0].target!r}, and {found[1].target!r} of "
         "{found[1].method!r} is another view of its memory, which a .pte can't have",
         f"register the same tensor in both methods and slice it inside, or {SEPARATE}",

@@ -16,7 +16,8 @@ from etdev.graph.inlining import call
 from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
+from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
+from etdev.schema.stages import PREPARE, VALIDATE
 from etdev.upstream.edge import with_parts
 
 aten = torch.ops.aten
@@ -111,7 +112,7 @@ def widen(program: ExportedProgram, found: Sequence[tuple[Any, Any]]) -> Exporte
 
 UNKNOWN_POSITIONS = Quirk(
     name="unknown-positions",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="torch stops at a row that is selected by a number which depends on data and may be "
     "negative or out of range.",
     upstream="not reported; torch/_decomp/decompositions.py, select_int",
@@ -120,11 +121,11 @@ UNKNOWN_POSITIONS = Quirk(
 )
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="A decomposition fixes a dynamic size to the example's without a word.",
     upstream="not reported; torch/_decomp/decompositions.py, upsample_bicubic2d_default and others",
     find=fixed_sizes,
-    refusal=Refusal(
+    refusal=Rejection(
         "ExecuTorch fixes dynamic size {found.dim} of input {found.name!r} of method {method!r} "
         "to {found.size}",
         "export it with that size, or without the op that needs it fixed",
@@ -132,11 +133,11 @@ FIXED_SIZES = Quirk(
 )
 UNBOUNDED_SIZES = Quirk(
     name="unbounded-sizes",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="Memory for a dynamic size without an upper bound is planned for the example's size.",
     upstream="not reported; executorch/exir/sym_util.py, eval_upper_bound",
     find=unbounded_sizes,
-    refusal=Refusal(
+    refusal=Rejection(
         "dynamic size {found.dim} of input {found.name!r} of method {method!r} has no upper bound, "
         "and ExecuTorch plans memory for {found.bound}, the example's",
         "larger inputs fail at run time, so export it with Dim(..., max=...)",
@@ -145,7 +146,7 @@ UNBOUNDED_SIZES = Quirk(
 )
 NARROWED_RANGES = Quirk(
     name="narrowed-ranges",
-    stage=Stage.EDGE,
+    stage=VALIDATE,
     summary="A dynamic size that may be 0 or 1 is taken to be 2 or more.",
     upstream="not reported; executorch/exir/_program_utils.py, _get_updated_range_constraints",
     find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),

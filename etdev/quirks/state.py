@@ -14,7 +14,8 @@ from etdev.graph.inlining import call
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import argument
-from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.schema.quirk import Quirk, Rejection
+from etdev.schema.stages import DECOMPOSE, FINISH, PLAN, VALIDATE
 from etdev.upstream.operators import ops_of
 
 _WRITES = (
@@ -111,20 +112,20 @@ def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:
     return lambda program: [each for each in _results(program) if each.spec.kind is kind]
 
 
-UNKEPT = Refusal(
+UNKEPT: Rejection[ExportedProgram] = Rejection(
     "ExecuTorch would not write {found.name!r} as the model does",
     "lower with etdev.Lowerer, which completes such a program or says what to change",
 )
 # A new value may be another buffer's once more after the copy between them was taken out.
-_UPDATES = (Stage.FUNCTIONAL, Stage.EDGE, Stage.SIMPLIFIED)
+_UPDATES = (DECOMPOSE, FINISH, VALIDATE, PLAN)
 WRITTEN_INPUTS = Quirk(
     name="written-inputs",
     # torch's own passes fail on some of them, too.
-    stage=(Stage.FUNCTIONAL, Stage.EDGE),
+    stage=(DECOMPOSE, FINISH, VALIDATE),
     summary="The runtime writes to a copy of an input instead of the input.",
     upstream="not reported; executorch/extension/pybindings/pybindings.cpp, run_method",
     find=of_kind(OutputKind.USER_INPUT_MUTATION),
-    refusal=Refusal(
+    refusal=Rejection(
         "method {method!r} writes to its input {found.name!r}, and ExecuTorch's runtime would "
         "write to a copy of it",
         "clone the input first, and return the new value if it is needed",

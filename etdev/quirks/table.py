@@ -6,26 +6,29 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, cast
 
 from attrs import define, field, frozen
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from etdev.errors import EtdevError, LoweringError, PluginError, first_line, warn_or_raise
-from etdev.graph.nodes import graph_modules, op_name, ops_with_lines, where
+from etdev.graph.nodes import graph_modules, line_of, op_name, ops_with_lines, where
 from etdev.quirks import QUIRKS
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
+from etdev.schema.fix import Fix
+from etdev.schema.method import Method
+from etdev.schema.quirk import Check, In, Nodes, Op, Rejection, Row, Since, T
 from etdev.schema.releases import warn_of_untried
+from etdev.schema.stages import EXPORT, Stage
 from etdev.upstream.operators import overload_of
 
-_Calls = dict[Any, list[tuple[int, Node]]]
-_HOST = "etdev"
-CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
+_Calls = dict[Op, list[tuple[int, Node]]]
+_HOST, PARTITIONER = "etdev", "partitioner"
 
 
-def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Quirk]]:
+def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Row]]:
     """Return who has which row, also those for other versions: etdev's, then plugins' in order.
 
     Raises:
@@ -43,7 +46,7 @@ def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Quirk]]:
     return rows
 
 
-def _present(rows: Iterable[Quirk]) -> tuple[Quirk, ...]:
+def _present(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.is_present)
 
 
@@ -57,42 +60,16 @@ class Table:
         rows: The rows; those whose fault began later or is fixed are left out.
     """
 
-    rows: Sequence[Quirk] = field(converter=_present)
+    rows: Sequence[Row] = field(converter=_present)
 
     def __attrs_post_init__(self) -> None:
         warn_of_untried()
 
-    def at(self, stage: Stage) -> list[Quirk]:
+    def at(self, stage: Stage[object]) -> list[Row]:
         """Return the rows of one stage."""
         return [row for row in self.rows if stage in row.stages]
 
-    def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
-        """Fix or refuse what the rows of a stage find; return the program without the faults.
-
-        It is an ExportedProgram, at `METHODS` a dict of them, at `EMIT` a GraphModule; `source` is
-        the program that it was converted from, if that is another. Errors name `method`.
-
-        Raises:
-            EtdevError: The error of a row that has no fix for what it found.
-        """
-        index = Index(program, source)
-        for row in self.at(stage):
-            found = index.found(row.find) if row.fix or row.refusal else []
-            if not found:
-                continue
-            if row.fix is None:
-                _refuse(row.refusal, method, found, _who(stage))
-                continue
-            try:
-                program = row.fix(program, found)
-            except (RuntimeError, ValueError) as error:
-                if row.refusal is None:
-                    raise
-                raise _error_of(row.refusal, method, found, _who(stage), error) from error
-            index = Index(program, source)
-        return program
-
-    def refuse(self, stages: Collection[Stage], program: Any, method: str) -> None:
+    def refuse(self, stages: Collection[Stage[In]], program: In, method: str) -> None:
         """Refuse what ExecuTorch's own loop would get wrong and `etdev.partitioner()` can't fix.
 
         These are the rows that are looked for first at one of `stages`.
@@ -102,42 +79,89 @@ class Table:
         """
         index = Index(program)
         for row in self.rows:
-            refusal = row.in_loop or (None if row.fix else row.refusal)
-            # The loop has no stage between those that it is looked at.
+            rejection = row.in_loop or (None if row.fix else row.refusal)
+            # `etdev.partitioner()` sees only some stages, so a row counts at its first one.
             places = row.stages if row.in_loop else row.stages[:1]
-            if refusal is None or not set(places).intersection(stages):
+            if rejection is None or not set(places).intersection(stages):
                 continue
-            if found := index.found(refusal.find or row.find):
-                _refuse(refusal, method, found, LOOP if row.in_loop else _who(row.stages[0]))
+            if found := index.found(rejection.find or row.find):
+                who = PARTITIONER if row.in_loop else row.stages[0].name
+                _reject(rejection, method, found, who)
+
+
+@define(eq=False)
+class Fixer:
+    """The rows of a table at work in one lowering.
+
+    Args:
+        table: The rows.
+        fixes: What the rows changed so far, by method.
+    """
+
+    table: Table
+    fixes: dict[str, list[Fix]] = field(factory=dict)
+
+    def apply(
+        self, stage: Stage[In], program: In, method: str, source: ExportedProgram | None = None
+    ) -> In:
+        """Fix or refuse what the rows of a stage find; return the program without the faults.
+
+        `source` is the program that it was converted from, if that is another. Errors name
+        `method`.
+
+        Raises:
+            EtdevError: The error of a row that has no fix for what it found.
+        """
+        index = Index(program, source)
+        for row in self.table.at(stage):
+            found = index.found(row.find) if row.fix or row.refusal else []
+            if not found:
+                continue
+            if row.fix is None:
+                _reject(row.refusal, method, found, stage.name)
+                continue
+            fix = Fix(row.name, stage.name, _names(found), _line(found))
+            try:
+                program = row.fix(program, found)
+            except (RuntimeError, ValueError) as error:
+                if row.refusal is None:
+                    raise
+                raise _error_of(row.refusal, method, found, stage.name, error) from error
+            self.fixes.setdefault(method, []).append(fix)
+            index = Index(program, source)
+        return program
 
     @contextmanager
-    def during(self, stage: Stage, program: Any) -> Iterator[list[Callable[[Any], None]]]:
-        """Enter the contexts in which upstream's part of a stage has to run.
+    def during(self, method: Method) -> Iterator[list[Check]]:
+        """Enter the contexts in which torch.export has to run.
 
         Yields:
             Functions that check the result, once the contexts are left.
         """
-        index, checks = Index(program), []
+        index, checks = Index(method), []
         with ExitStack() as stack:
-            for row in self.at(stage):
+            for row in self.table.at(EXPORT):
                 if row.during and (found := index.found(row.find)):
                     checks.append(stack.enter_context(row.during(found)))
             yield [check for check in checks if check]
 
 
 @frozen(eq=False, slots=False)
-class Index:
+class Index(Generic[In]):
     """An index of an ExportedProgram or a GraphModule, by which rows find nodes in one walk."""
 
-    program: Any
-    source: Any = None
+    program: In
+    source: ExportedProgram | None = None
 
-    def found(self, find: Any) -> list[Any]:
+    def found(self, find: Callable[[In], Iterable[T]]) -> list[T]:
         """Return what `Quirk.find` finds."""
         if isinstance(find, Since):
-            return list(find.find(self.program, self.source or self.program))
-        if not isinstance(find, Nodes):
-            return list(find(self.program))
+            # Rows of programs have it.
+            program = cast(ExportedProgram, self.program)
+            return list(find.find(program, self.source or program))
+        return list(self._nodes(find) if isinstance(find, Nodes) else find(self.program))
+
+    def _nodes(self, find: Nodes) -> list[Any]:
         calls = self._everywhere if find.branches else self._here
         places = [place for op in find.ops or calls for place in calls.get(op, ())]
         nodes = [node for _, node in sorted(places, key=itemgetter(0))]
@@ -153,7 +177,7 @@ class Index:
 
     @property
     def _root(self) -> GraphModule:
-        root: GraphModule = getattr(self.program, "graph_module", self.program)
+        root: GraphModule = getattr(self.program, "graph_module", self.program)  # type: ignore[arg-type]
         return root
 
 
@@ -166,37 +190,46 @@ def _calls(modules: Iterable[GraphModule]) -> _Calls:
     return calls
 
 
-def _refuse(refusal: Refusal | None, method: str, found: Sequence[Any], who: str) -> None:
+def _reject(
+    rejection: Rejection[In] | None, method: str, found: Sequence[object], who: str
+) -> None:
     """Raise the error for what a row has found, or warn of each."""
-    if not (refusal and refusal.warns):
-        raise _error_of(refusal, method, found, who)
+    if not (rejection and rejection.warns):
+        raise _error_of(rejection, method, found, who)
     for each in found:
-        warn_or_raise(_error_of(refusal, method, [each], who), False)
+        warn_or_raise(_error_of(rejection, method, [each], who), False)
 
 
 def _error_of(
-    refusal: Refusal | None,
+    rejection: Rejection[In] | None,
     method: str,
-    found: Sequence[Any],
+    found: Sequence[object],
     who: str,
     error: Exception | None = None,
 ) -> EtdevError:
     """Make the error for what a row has found; `error` is why a fix failed."""
-    assert refusal is not None
-    names = ", ".join(str(getattr(each, "name", each)) for each in found)
+    assert rejection is not None
+    names = ", ".join(_names(found))
     values = {"method": method, "found": found[0], "names": names, "error": error}
     if error is not None:
         values["why"] = first_line(error)
-    nodes = [getattr(each, "node", each) for each in found]
-    nodes = [node for node in nodes if isinstance(node, Node)]
-    if nodes:
+    if nodes := _nodes(found):
         values.update(op=op_name(nodes[0]), where=where(nodes[0]), ops=ops_with_lines(nodes))
     # Of what is given to etdev, the method is at fault, and no stage.
-    named = who if issubclass(refusal.error, LoweringError) else method
-    return refusal.error(named, refusal.what.format(**values), refusal.cure.format(**values))
+    named = who if issubclass(rejection.error, LoweringError) else method
+    return rejection.error(named, rejection.what.format(**values), rejection.cure.format(**values))
 
 
-def _who(stage: Stage) -> str:
-    if stage is Stage.METHODS:
-        return "several methods"
-    return EMISSION if stage in (Stage.PLANNED, Stage.EMIT) else CONVERSION
+def _names(found: Sequence[object]) -> tuple[str, ...]:
+    return tuple(str(getattr(each, "name", each)) for each in found)
+
+
+def _nodes(found: Sequence[object]) -> list[Node]:
+    """Return the nodes among what a row has found."""
+    nodes = [getattr(each, "node", each) for each in found]
+    return [node for node in nodes if isinstance(node, Node)]
+
+
+def _line(found: Sequence[object]) -> str:
+    """Return the line in the user's code of the first node that has one."""
+    return next(filter(None, map(line_of, _nodes(found))), "")

@@ -23,7 +23,7 @@ from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
 from etdev.schema.partition import Assumed, Draft, Partition
-from etdev.schema.quirk import Quirk
+from etdev.schema.quirk import Quirk, Row
 from etdev.schema.tensors import Constant
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _ROUNDED = ("bfloat16", "float16")
 Annotations = Mapping[str, Mapping[str, Any]]
 
 
-def quirks(plugin: Plugin) -> tuple[Quirk, ...]:
+def quirks(plugin: Plugin) -> tuple[Row, ...]:
     """Return the faults that the plugin adds to the table."""
     return call_for_items(plugin, "quirks", Quirk, "return a list of Quirks")
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from attrs import define, field
 
 from etdev.errors import EtdevWarning, PluginError
-from etdev.schema.stages import Listener
+from etdev.schema.stopwatch import Listener
 
 # Seconds before a call is reported to a listener.
 PATIENCE_S = 3.0

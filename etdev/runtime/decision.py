@@ -14,7 +14,7 @@ from etdev.edge.reference import Reference
 from etdev.graph.expand import Expander
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks
-from etdev.schema.stages import Stages
+from etdev.schema.stopwatch import Stopwatch
 from etdev.upstream.edge import unverified
 
 
@@ -35,7 +35,7 @@ class Decision:
     converted: Mapping[str, ExportedProgram]
     settings: Settings
     expander: Expander
-    stages: Stages
+    stages: Stopwatch
     quirks: Quirks
     whole: Mapping[str, Mapping[str, Sequence[str]]] = field(factory=dict)
 

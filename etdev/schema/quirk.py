@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from attrs import field, frozen
 
 from etdev.errors import EtdevError, LoweringError
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.fault import Fault
+from etdev.schema.stages import EXPORT, Stage
 
 if TYPE_CHECKING:
-    from torch.fx import Node
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
 
+    from etdev.schema.method import Method
 
-class Stage(Enum):
-    """The points of a lowering at which rows look at a program, in this order."""
-
-    EXPORT = "export"
-    """A `Method`, a module with example inputs or a program, before torch.export."""
-    METHODS = "methods"
-    """The programs of all methods together, as torch.export made them, by name."""
-    SOURCE = "source"
-    """ATen, as torch.export made it, and again after plugins have rewritten it."""
-    ATEN = "aten"
-    """ATen that writes in place, before torch makes it functional."""
-    FUNCTIONAL = "functional"
-    """ATen that writes nothing in place, before and after ExecuTorch's decompositions."""
-    DECOMPOSED = "decomposed"
-    """ATen, decomposed as far as it goes, just before it becomes edge dialect."""
-    LOOP = "loop"
-    """ATen, converted as `Lowerer` would, as `etdev.partitioner()` gives it back to ExecuTorch."""
-    EDGE = "edge"
-    """Edge dialect, as ExecuTorch made it or as it was given."""
-    SIMPLIFIED = "simplified"
-    """Edge dialect without redundant work, before plugins claim nodes."""
-    PLANNED = "planned"
-    """Edge dialect with the calls of delegates in it."""
-    EMIT = "emit"
-    """A GraphModule in the passes of `to_executorch`, with memory specs."""
+In = TypeVar("In")
+In_contra = TypeVar("In_contra", contravariant=True)
+T = TypeVar("T")
+# Given the program that torch.export made; may refuse it.
+Check = Callable[["ExportedProgram"], None]
+# An op that a node may call: an ATen op, a function, a higher-order op.
+Op = Any
 
 
 @frozen(eq=False)
@@ -55,48 +39,48 @@ class Nodes:
         branches: Look into the graphs of control flow as well.
     """
 
-    ops: tuple[Any, ...] = field(default=(), converter=frozen_tuple)
+    ops: tuple[Op, ...] = field(default=(), converter=frozen_tuple)
     only: Callable[[Node], bool] | None = None
     branches: bool = False
 
+    if TYPE_CHECKING:
+        # For the types of a row; the table finds the nodes of all rows in one walk.
+        def __call__(self, program: ExportedProgram | GraphModule) -> Iterable[Node]: ...
+
 
 @frozen(eq=False)
-class Since:
+class Since(Generic[T]):
     """A difference, found between a program and the one that etdev was given.
 
     Args:
-        find: A function of the given program and the current one; it returns what it finds.
+        find: A function of the current program and the given one; it returns what it finds.
     """
 
-    find: Callable[[Any, Any], Iterable[Any]]
+    find: Callable[[ExportedProgram, ExportedProgram], Iterable[T]]
 
-
-# A function is given the program (at `EMIT` the GraphModule), and may find anything.
-Find = Nodes | Since | Callable[[Any], Iterable[Any]]
-
-
-# Applies the rows of a stage to the program of a method, as `Quirks.apply` does.
-Apply = Callable[..., Any]
+    if TYPE_CHECKING:
+        # For the types of a row; the table knows the given program.
+        def __call__(self, program: ExportedProgram) -> Iterable[T]: ...
 
 
 class Quirks(Protocol):
     """The rows of a table at work, see etdev/quirks/table.py."""
 
-    def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
+    def apply(
+        self, stage: Stage[In], program: In, method: str, source: ExportedProgram | None = None
+    ) -> In:
         """Fix or refuse what the rows of a stage find."""
 
-    def during(
-        self, stage: Stage, program: Any
-    ) -> AbstractContextManager[list[Callable[[Any], None]]]:
-        """Enter the contexts in which upstream's part of a stage has to run."""
+    def during(self, program: Method) -> AbstractContextManager[list[Check]]:
+        """Enter the contexts in which torch.export has to run."""
 
 
-def _as_stages(value: Any) -> tuple[Stage, ...]:
+def _as_stages(value: Stage[In] | Iterable[Stage[In]]) -> tuple[Stage[In], ...]:
     return (value,) if isinstance(value, Stage) else frozen_tuple(value)
 
 
 @frozen(eq=False)
-class Refusal:
+class Rejection(Generic[In_contra]):
     """The error where a fault can't be fixed.
 
     Args:
@@ -112,13 +96,13 @@ class Refusal:
 
     what: str
     cure: str
-    find: Find | None = None
+    find: Callable[[In_contra], Iterable[object]] | None = None
     error: type[EtdevError] = LoweringError
     warns: bool = False
 
 
 @frozen(eq=False, kw_only=True)
-class Quirk(Fault):
+class Quirk(Fault, Generic[In, T]):
     """A fault of another project, as `Fault` has it, and its fix or refusal.
 
     Args:
@@ -126,8 +110,8 @@ class Quirk(Fault):
         stage: The stage or stages that look for it.
         summary: The fault, in one sentence.
         find: Finds what it affects: nodes, or a function of the program.
-        fix: Given the program and the findings, returns a program without the fault. It may change
-            the given program at `LOOP`, `PLANNED` and `EMIT`, not before. It raises ValueError or
+        fix: Given the program and the findings, returns a program without the fault; the type of
+            its stage says whether it may change the given one. It raises ValueError or
             RuntimeError where it can't fix it.
         refusal: Raised without a fix, or where the fix fails.
         in_loop: Raised by `etdev.partitioner()` where only `Lowerer` can fix it.
@@ -137,17 +121,21 @@ class Quirk(Fault):
     """
 
     name: str
-    stages: tuple[Stage, ...] = field(alias="stage", converter=_as_stages)
+    stages: tuple[Stage[In], ...] = field(alias="stage", converter=_as_stages)
     summary: str
-    find: Find
-    fix: Callable[[Any, list[Any]], Any] | None = None
-    refusal: Refusal | None = None
-    in_loop: Refusal | None = None
-    during: Callable[[list[Any]], AbstractContextManager[Any]] | None = None
+    find: Callable[[In], Iterable[T]]
+    fix: Callable[[In, Sequence[T]], In] | None = None
+    refusal: Rejection[In] | None = None
+    in_loop: Rejection[In] | None = None
+    during: Callable[[Sequence[T]], AbstractContextManager[Check | None]] | None = None
     undefined: bool = False
 
     def __attrs_post_init__(self) -> None:
         if not (self.fix or self.refusal or self.in_loop or self.during):
             raise EtdevError(self.name, "does nothing", "give it a fix or a refusal")
-        if self.during and self.stages != (Stage.EXPORT,):
+        if self.during and self.stages != (EXPORT,):
             raise EtdevError(self.name, "has `during` at another stage", "give it a fix")
+
+
+# A row for a program of any stage, with findings of any type.
+Row = Quirk[Any, Any]

@@ -34,7 +34,7 @@ from etdev.runtime.runners import PYTHON, Runner
 from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
-from etdev.schema.quirk import Stage
+from etdev.schema.stages import EMIT, OwnProgram
 from etdev.schema.tensors import STARTED
 from etdev.upstream.emission import NamedDataStore
 from etdev.verify.oracle import EagerCall
@@ -143,7 +143,7 @@ class Bisection:
     def _emit(self, program: ExportedProgram) -> bytes:
         """Emit a program as it is, apart from the quirks of emission."""
         quirks = self.decision.quirks
-        program = quirks.apply(Stage.PLANNED, program, FORWARD)
+        program = quirks.apply(EMIT, OwnProgram(program), FORWARD)
         manager = self.decision.rebuilt({FORWARD: program})
         config = ExecutorchBackendConfig()
         config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)

@@ -71,7 +71,7 @@ STORED_AGAIN = {
     ("minilm_l6", "openvino, xnnpack"): 44,
 }
 REFUSED = {
-    "while_loop": "to_executorch: ExecuTorch has neither while_loop nor maps of several tensors, "
+    "while_loop": "emit: ExecuTorch has neither while_loop nor maps of several tensors, "
     "and no plugin took while_loop at matrix.py:LINE; write it with torch's scan and a fixed "
     "number of steps, or concatenate the tensors",
 }

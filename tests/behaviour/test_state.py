@@ -203,7 +203,7 @@ def test_a_method_that_writes_to_its_input_is_refused():
     with pytest.raises(LoweringError) as raised:
         Lowerer([]).plan(Stateful(step), calls(4)[0])
     assert str(raised.value) == (
-        "edge conversion: method 'forward' writes to its input 'x', and ExecuTorch's runtime would "
+        "decompose: method 'forward' writes to its input 'x', and ExecuTorch's runtime would "
         "write to a copy of it; clone the input first, and return the new value if it is needed"
     )
 
@@ -256,7 +256,7 @@ def test_written_buffers_that_overlap_are_refused():
     with pytest.raises(LoweringError) as raised:
         Lowerer([]).lower(module, calls(4)[0])
     assert str(raised.value) == (
-        "edge conversion: buffers 'one' and 'other' share memory, the method writes to it, and a "
+        "functionalise: buffers 'one' and 'other' share memory, the method writes to it, and a "
         ".pte would keep them apart; register the whole tensor, and take views of it in the method"
     )
 

@@ -30,7 +30,7 @@ from support.models import nets
 from torch.export import ExportedProgram
 
 from etdev import Lowerer
-from etdev.schema.stages import Step
+from etdev.schema.stopwatch import Step
 
 ROUNDS = {"bert-12": 2, "mobilenets-16": 1}
 # Of two processes; more of them on two cores promise nothing.

@@ -90,7 +90,7 @@ CHAPTERS = (
             "etdev.quirks:Stage",
             "etdev.quirks:Nodes",
             "etdev.quirks:Since",
-            "etdev.quirks:Refusal",
+            "etdev.quirks:Rejection",
         ),
     ),
     Chapter(

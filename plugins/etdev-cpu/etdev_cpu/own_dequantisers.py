@@ -7,6 +7,7 @@ get the copy, and those that were taken to be in the former order compute with m
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass import (
     ChannelsLastTaggedReshapePass,
@@ -16,6 +17,7 @@ from torch.fx import Node
 
 from etdev_cpu.layers import shape_of, short
 
+P = TypeVar("P", bound=ExportedProgram)
 _CHANNELS_LAST, _PLAIN = (
     {op.__name__.split(".")[1] for op in ops}
     for ops in (
@@ -36,9 +38,7 @@ def needs_an_order(reader: Node) -> bool:
     return reader.op == "output" or short(reader) in {*_CHANNELS_LAST, *_PLAIN, "view_copy"}
 
 
-def give_own_dequantisers(
-    program: ExportedProgram, alone: Callable[[Node], bool] = needs_an_order
-) -> ExportedProgram:
+def give_own_dequantisers(program: P, alone: Callable[[Node], bool] = needs_an_order) -> P:
     """Give readers that are to be alone a dequantiser each, where a layer is channels last.
 
     Return the program, whose graph is changed.

@@ -8,7 +8,7 @@ one that has none, would be given those of the first. And a norm without a bias 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from executorch.backends.transforms.utils import create_constant_placeholder
@@ -18,10 +18,11 @@ from torch.fx import Node
 from etdev.graph import unwritten_constants
 from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, short
 
+P = TypeVar("P", bound=ExportedProgram)
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
 
 
-def give_own_weights(program: ExportedProgram) -> ExportedProgram:
+def give_own_weights(program: P) -> P:
     """Give each layer but the first of a weight a copy of it, and batch norms what they lack.
 
     Return the program, whose graph, signature and dicts of constants are changed, and no tensor.

@@ -15,7 +15,7 @@ from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from etdev.quirks import Quirk
+    from etdev.quirks import Row
     from etdev_cpu.support import Support
 
 EDGES = ("ignored", "exact")
@@ -54,7 +54,7 @@ class CpuPlugin:
         return machine.probe()
 
     @hookimpl
-    def quirks(self) -> Sequence[Quirk]:
+    def quirks(self) -> Sequence[Row]:
         """Faults of XNNPACK's compiler."""
         from etdev_cpu.quirks import QUIRKS
 

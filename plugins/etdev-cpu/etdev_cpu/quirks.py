@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import channels_last_weights, with_contiguous_weights
-from etdev.quirks import Nodes, Quirk, Stage
+from etdev.quirks import HAND_BACK, PREPARE, Nodes, OwnProgram, Quirk
 from etdev_cpu.layers import NORM, short
 from etdev_cpu.own_dequantisers import give_own_dequantisers, is_shared
 from etdev_cpu.own_weights import give_own_weights
 
 XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     name="xnnpack-channels-last-weights",
-    stage=Stage.SOURCE,
+    stage=PREPARE,
     summary="XNNPACK's compiler fails on the weight of a convolution that is stored channels last.",
     upstream="not reported; executorch/backends/xnnpack/operators/node_visitor.py, "
     "get_serialized_buffer_index",
@@ -26,7 +25,7 @@ XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
 NORMS_WITHOUT_WEIGHTS = Quirk(
     name="norms-without-weights",
     # `Lowerer` does it when a partition is compiled.
-    stage=Stage.LOOP,
+    stage=HAND_BACK,
     summary="XNNPACK's compiler gives batch norms without weights those of the first one.",
     upstream="not reported; executorch/backends/xnnpack/_passes/decompose_batch_norm.py, "
     "DecomposeBatchNorm",
@@ -36,7 +35,7 @@ NORMS_WITHOUT_WEIGHTS = Quirk(
 BOUNDS_LEFT_OUT = Quirk(
     name="bounds-left-out",
     # `Lowerer` writes the bound when a partition is compiled.
-    stage=Stage.LOOP,
+    stage=HAND_BACK,
     summary="XNNPACK's compiler fails on hardtanh without its upper bound, which torch leaves out.",
     upstream="not reported; executorch/backends/xnnpack/operators/op_hardtanh.py, define_node, and "
     "_passes/fuse_activation_pass.py, get_output_min_max_from_activation",
@@ -46,7 +45,7 @@ BOUNDS_LEFT_OUT = Quirk(
 SHARED_DEQUANTISERS = Quirk(
     name="shared-dequantisers",
     # `Lowerer` does it when a partition is compiled.
-    stage=Stage.LOOP,
+    stage=HAND_BACK,
     summary="XNNPACK's compiler mixes up the memory orders of a quantised image with several "
     "readers of its floats.",
     upstream="not reported; executorch/backends/xnnpack/_passes/"
@@ -59,7 +58,7 @@ QUIRKS = (
 )
 
 
-def _clamped(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
+def _clamped(program: OwnProgram, nodes: Sequence[Node]) -> OwnProgram:
     for node in nodes:
         node.target, node.args = torch.ops.aten.clamp.default, (*node.args, 1.0)
     return program

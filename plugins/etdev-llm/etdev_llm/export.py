@@ -11,7 +11,7 @@ from attrs import define
 
 from etdev.cli import options, results, writing
 from etdev.cli.group import Command
-from etdev.cli.progress import Stages, complain, working
+from etdev.cli.progress import Display, complain, working
 from etdev.errors import PluginError, SourceError
 from etdev.schema.documents import Document
 
@@ -151,7 +151,7 @@ class _Job:
     length: int
     single: bool
     limits: Limits
-    say: Stages
+    say: Display
     model: Any = None
     done: Comparison | None = None
     _plugins: Any = ()

@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
 from etdev.edge.reference import Reference, untouched_random_state
-from etdev.edge.source import Method
+from etdev.edge.source import export
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
 from etdev.lowerer import Lowerer
@@ -26,14 +26,15 @@ from etdev.planner.rules import Options
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
+from etdev.quirks.table import Fixer, Table
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.runtime.decision import Decision
 from etdev.runtime.libraries import linked, names_in
 from etdev.schema.limits import Limits
+from etdev.schema.method import Method
 from etdev.schema.plan import Plan
-from etdev.schema.stages import Stages
+from etdev.schema.stopwatch import Stopwatch
 from etdev.upstream.tracing import forgotten_code
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import Failure
@@ -227,8 +228,8 @@ class Builder:
     @cached_property
     def references(self) -> Mapping[str, Reference]:
         """Methods in eager PyTorch, each with its exported program."""
-        quirks = Table(QUIRKS)
-        return {n: Reference.of(own, own.export(quirks)) for n, own in self.methods.items()}
+        fixer = Fixer(Table(QUIRKS))
+        return {n: Reference.of(own, export(own, fixer)) for n, own in self.methods.items()}
 
     @property
     def exported(self) -> Mapping[str, Method]:
@@ -243,7 +244,7 @@ def _planned(lowerer: Lowerer, known: Decision) -> Decision:
     """Decide about programs that another lowerer converted for the same plugins."""
     with untouched_random_state(), forgotten_code():
         plan, decided = lowerer.compilation.fit().plan(known.converted, known.whole, known.expander)
-    return evolve(known, plan=plan, programs=decided, stages=Stages())
+    return evolve(known, plan=plan, programs=decided, stages=Stopwatch())
 
 
 def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
 
-from etdev.schema.stages import Listener
+from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Build
 from etdev_tune.cases import Case, error_of
 from etdev_tune.exchange import Failure, Policy, Request, Result, Runner

@@ -10,7 +10,7 @@ from attrs import define, evolve, field
 
 from etdev.errors import TuneError
 from etdev.schema.plan import Plan
-from etdev.schema.stages import Listener
+from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
 from etdev_tune.comparison import LEAST, RESERVE, Clock, Comparison

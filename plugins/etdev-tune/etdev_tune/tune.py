@@ -10,10 +10,11 @@ from typing import Any
 
 from attrs import evolve
 
-from etdev.edge.source import Method, methods_of
+from etdev.edge.source import methods_of
 from etdev.errors import TuneError
 from etdev.files import check_program, scratch, unseen
-from etdev.schema.stages import Listener
+from etdev.schema.method import Method
+from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Builder, Setup
 from etdev_tune.candidate import Candidate
 from etdev_tune.cases import cases_of, weighted

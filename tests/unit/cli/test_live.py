@@ -2,13 +2,13 @@
 
 from rich.console import Console
 
-from etdev.cli.progress import Stages
-from etdev.schema.stages import Step
+from etdev.cli.progress import Display
+from etdev.schema.stopwatch import Step
 
 
 def test_a_terminal_shows_the_stage_with_its_detail_and_time():
     console = Console(width=80, force_terminal=True, no_color=True)
-    stages = Stages(console)
+    stages = Display(console)
     stages("edge", "")
     stages("compile", "1/2 forward/cpu_0")
     with console.capture() as failure:
@@ -22,7 +22,7 @@ def test_a_terminal_shows_the_stage_with_its_detail_and_time():
 
 def test_elsewhere_each_stage_is_a_line_and_so_is_a_failure():
     console = Console(width=80)
-    stages = Stages(console)
+    stages = Display(console)
     with console.capture() as capture:
         for _ in range(2):
             stages("compile", "1/2 forward/cpu_0")

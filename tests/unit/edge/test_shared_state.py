@@ -451,7 +451,7 @@ def test_views_of_one_buffer_in_two_methods_are_refused():
     with pytest.raises(LoweringError) as caught:
         Lowerer([]).plan(given)
     assert str(caught.value) == (
-        "several methods: 'add' writes buffer 'state.total', and 'state.rows' of 'read' is another "
+        "link methods: 'add' writes buffer 'state.total', and 'state.rows' of 'read' is another "
         "view of its memory, which a .pte can't have; register the same tensor in both methods and "
         "slice it inside, or give each method its own with share_state=False, or --no-share-state"
     )

@@ -15,10 +15,11 @@ from torch.export import Dim, ExportedProgram
 
 from etdev import partitioner
 from etdev.edge.reference import Reference
-from etdev.edge.source import Method, methods_of
+from etdev.edge.source import export, methods_of
 from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
+from etdev.quirks.table import Fixer, Table
+from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
 from etdev.verify.oracle import Eager
 
@@ -76,14 +77,14 @@ def test_a_module_takes_inputs_as_a_sequence_or_a_single_tensor(inputs):
     (method,) = methods_of(module, inputs).values()
     assert (method.name, method.model) == ("forward", module)
     assert isinstance(method.inputs, tuple)
-    exported = method.export(Table(QUIRKS))
+    exported = export(method, Fixer(Table(QUIRKS)))
     assert torch.equal(exported.module()(torch.ones(1, 3)), module(torch.ones(1, 3)))
 
 
 def test_an_exported_program_is_taken_as_it_is(program):
     methods = methods_of(program)
     assert list(methods) == ["forward"]
-    assert methods["forward"].export(Table(QUIRKS)) is program
+    assert export(methods["forward"], Fixer(Table(QUIRKS))) is program
 
 
 def test_a_program_knows_its_example_inputs(program):
@@ -94,7 +95,7 @@ def test_a_program_knows_its_example_inputs(program):
 
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_pt2_file_is_loaded_by_its_path(kind, pt2, program):
-    exported = methods_of(kind(pt2))["forward"].export(Table(QUIRKS))
+    exported = export(methods_of(kind(pt2))["forward"], Fixer(Table(QUIRKS)))
     assert torch.equal(exported.module()(torch.ones(1, 3)), program.module()(torch.ones(1, 3)))
 
 
@@ -112,11 +113,10 @@ def test_a_dict_holds_modules_programs_and_paths(program, pt2):
         }
     )
     assert [method.name for method in methods.values()] == list(methods)
-    assert all(
-        isinstance(method.export(Table(QUIRKS)), ExportedProgram) for method in methods.values()
-    )
-    assert not methods["tuple"].export(Table(QUIRKS)).range_constraints
-    (bounds,) = methods["dynamic"].export(Table(QUIRKS)).range_constraints.values()
+    programs = [export(method, Fixer(Table(QUIRKS))) for method in methods.values()]
+    assert all(isinstance(program, ExportedProgram) for program in programs)
+    assert not export(methods["tuple"], Fixer(Table(QUIRKS))).range_constraints
+    (bounds,) = export(methods["dynamic"], Fixer(Table(QUIRKS))).range_constraints.values()
     assert (bounds.lower, bounds.upper) == (1, 4)
 
 
@@ -124,14 +124,14 @@ def test_keywords_reach_the_module():
     kwargs = {"scale": torch.full((1,), 3.0)}
     (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
     assert method.example() == (method.inputs, kwargs)
-    exported = method.export(Table(QUIRKS))
+    exported = export(method, Fixer(Table(QUIRKS)))
     assert torch.equal(exported.module()(torch.ones(2), **kwargs), torch.full((2,), 3.0))
 
 
 def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
     kwargs = {"scale": torch.ones(1)}
     (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
-    reference = Reference.of(method, method.export(Table(QUIRKS)))
+    reference = Reference.of(method, export(method, Fixer(Table(QUIRKS))))
     eager = Eager([reference])
     (result,), _ = eager.call(reference, [torch.ones(2), torch.tensor([5.0])])
     assert torch.equal(result, torch.full((2,), 5.0))
@@ -140,7 +140,7 @@ def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
 def test_dynamic_shapes_reach_the_program():
     shapes = ({0: Dim("batch", min=2, max=6)},)
     (method,) = methods_of(nn.ReLU(), torch.ones(3, 4), dynamic_shapes=shapes).values()
-    (bounds,) = method.export(Table(QUIRKS)).range_constraints.values()
+    (bounds,) = export(method, Fixer(Table(QUIRKS))).range_constraints.values()
     assert (bounds.lower, bounds.upper) == (2, 6)
 
 
@@ -184,7 +184,7 @@ def test_a_dict_of_methods_shares_no_inputs(shared):
 def test_a_module_without_inputs_cannot_be_exported():
     (method,) = methods_of(nn.ReLU()).values()
     with pytest.raises(SourceError) as caught:
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
     assert str(caught.value) == "forward: has no example inputs; give inputs"
     with pytest.raises(SourceError) as caught:
         method.example()
@@ -198,7 +198,7 @@ def test_a_module_without_inputs_cannot_be_exported():
 def test_a_failed_export_names_the_method_and_keeps_the_cause(module, inputs):
     (method,) = methods_of({"decode": (module, inputs)}).values()
     with pytest.raises(SourceError) as caught:
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
     assert caught.value.who == "decode"
     cause = caught.value.__cause__
     assert caught.value.what.startswith(f"torch.export failed: {type(cause).__name__}")
@@ -209,7 +209,7 @@ def export_error(function, *inputs, **dims):
     shapes = ({index: dims[name] for index, name in enumerate(dims)},) if dims else None
     method = Method("forward", Function(function), inputs, dynamic_shapes=shapes and (shapes,))
     with pytest.raises(SourceError) as caught:
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
     return caught.value
 
 
@@ -271,7 +271,7 @@ def test_a_folder_is_no_pt2(tmp_path):
 def test_dropout_and_batch_norm_in_training_mode_are_warned_about(moody):
     (method,) = methods_of(nn.Sequential(nn.Linear(3, 3), moody.train()), torch.ones(2, 3)).values()
     with pytest.warns(EtdevWarning) as caught:
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
     assert [str(warning.message) for warning in caught if warning.category is EtdevWarning] == [
         "forward: dropout or batch norm is in training mode; call .eval() on the module first"
     ]
@@ -286,7 +286,7 @@ def test_a_mode_that_changes_nothing_is_not_warned_about(module):
     (method,) = methods_of(module, torch.ones(2, 3)).values()
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtdevWarning)
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
 
 
 @pytest.mark.filterwarnings("ignore::etdev.errors.EtdevWarning")
@@ -306,7 +306,7 @@ def test_export_leaves_the_module_as_it_was(module):
         return flags, grads, {name: t.clone() for name, t in module.state_dict().items()}
 
     flags, grads, tensors = state()
-    methods_of(module, torch.ones(2, 3))["forward"].export(Table(QUIRKS))
+    export(methods_of(module, torch.ones(2, 3))["forward"], Fixer(Table(QUIRKS)))
     flags_after, grads_after, tensors_after = state()
     assert (flags_after, grads_after) == (flags, grads)
     assert list(tensors_after) == list(tensors)
@@ -328,7 +328,7 @@ class Sum(nn.Module):
 
 def test_a_tensor_given_as_two_inputs_is_exported_as_two():
     x = torch.ones(2)
-    exported = Method("forward", Sum(), (x,), {"y": x}).export(Table(QUIRKS)).module()
+    exported = export(Method("forward", Sum(), (x,), {"y": x}), Fixer(Table(QUIRKS))).module()
     assert torch.equal(exported(x, y=x + 1), Sum()(x, x + 1))
 
 
@@ -359,7 +359,7 @@ MERGED = (
 def test_a_program_exported_with_one_tensor_in_two_places_is_refused(model, ignored):
     method = Method("forward", exported_twice(model))
     with pytest.raises(SourceError) as caught:
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
     assert str(caught.value) == MERGED.format(ignored)
 
 
@@ -372,13 +372,13 @@ def test_a_partitioner_refuses_a_program_that_ignores_an_input():
 def test_weights_that_are_one_tensor_are_no_inputs_that_are_ignored():
     model = Offset()
     model.z = model.y
-    Method("forward", torch.export.export(model, (torch.ones(2),))).export(Table(QUIRKS))
+    export(Method("forward", torch.export.export(model, (torch.ones(2),))), Fixer(Table(QUIRKS)))
 
 
 def test_a_program_takes_no_dynamic_shapes(program):
     (method,) = methods_of(program, dynamic_shapes=({0: Dim("batch")},)).values()
     with pytest.raises(SourceError) as caught:
-        method.export(Table(QUIRKS))
+        export(method, Fixer(Table(QUIRKS)))
     assert str(caught.value) == (
         "forward: is exported already, so dynamic_shapes has no effect; "
         "give them to torch.export.export"

@@ -19,7 +19,7 @@ from etdev.errors import PinError, PluginError, RegistryError
 from etdev.graph.method import run_order
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules
-from etdev.quirks.table import Table
+from etdev.quirks.table import Fixer, Table
 from etdev.schema.pins import matches, pins
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
@@ -191,7 +191,7 @@ PLUGINS = (
 def several():
     """Plans the program under pins; it is converted, and what was kept whole decomposed, once."""
     lowerer = Lowerer(PLUGINS)
-    expander = PluginExpander(plugins=lowerer.plugins, apply=Table(()).apply)
+    expander = PluginExpander(plugins=lowerer.plugins, quirks=Fixer(Table(())))
     program = torch.export.export(Several(), PAIR[:1])
     conversion = Conversion(Settings(), expander)
     edge = conversion.to_edge({"forward": program})["forward"]

@@ -44,7 +44,7 @@ def test_an_op_that_no_kernel_can_run_is_named():
             lowered.to_executorch()
     line = Function.forward.__code__.co_firstlineno + 1
     assert str(caught.value) == (
-        f"to_executorch: no plugin took etdev_tests.halved.default at small.py:{line}, and "
+        f"emit: no plugin took etdev_tests.halved.default at small.py:{line}, and "
         "ExecuTorch can't call an op without an out variant; register one with a kernel, or give "
         "the op to a plugin"
     )

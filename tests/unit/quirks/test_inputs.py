@@ -13,8 +13,8 @@ import etdev
 from etdev import Lowerer
 from etdev.errors import EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
-from etdev.schema.quirk import Stage
+from etdev.quirks.table import Fixer, Table
+from etdev.schema.stages import VALIDATE
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -33,7 +33,7 @@ def test_an_input_that_the_runtime_cannot_be_given_is_refused(n, dynamic):
     with pytest.raises(LoweringError) as caught:
         Lowerer([]).plan(Times(), (torch.ones(2), n), dynamic_shapes=(None, dynamic))
     assert str(caught.value) == (
-        "edge conversion: input 'n' of method 'forward' is a string, or a Python number that may "
+        "prepare: input 'n' of method 'forward' is a string, or a Python number that may "
         "change, which ExecuTorch's runtime can't be given; make it a tensor and read it with "
         ".item(), or leave it out of the method's inputs"
     )
@@ -86,7 +86,7 @@ def test_each_dynamic_size_without_an_upper_bound_is_named_once(entrance):
                 to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
         texts += [str(each.message) for each in caught if each.category is EtdevWarning]
     assert texts == [
-        "edge conversion: dynamic size 0 of input 'x' of method 'forward' has no upper bound, and "
+        "validate: dynamic size 0 of input 'x' of method 'forward' has no upper bound, and "
         "ExecuTorch plans memory for 4, the example's; larger inputs fail at run time, so export "
         "it with Dim(..., max=...)"
     ]
@@ -98,4 +98,4 @@ def test_a_size_that_was_fixed_is_refused():
     (x,) = program.graph.find_nodes(op="placeholder")
     assert int(x.meta["val"].shape[0]) == 3
     with pytest.raises(LoweringError, match="fixes dynamic size 0 of input 'input' of method 'f"):
-        Table(QUIRKS).apply(Stage.EDGE, program, "forward")
+        Fixer(Table(QUIRKS)).apply(VALIDATE, program, "forward")

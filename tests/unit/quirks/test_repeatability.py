@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from etdev import Lowerer
-from etdev.edge.source import Method
+from etdev.edge.source import export
 from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
+from etdev.quirks.table import Fixer, Table
+from etdev.schema.method import Method
 
 X = torch.tensor([1.0, 2.0, 3.0])
 CURE = (
@@ -173,7 +174,7 @@ def state():
 
 def refusal(module):
     with pytest.raises(SourceError) as caught:
-        Method("forward", module, (X,)).export(Table(QUIRKS))
+        export(Method("forward", module, (X,)), Fixer(Table(QUIRKS)))
     return str(caught.value)
 
 
@@ -416,7 +417,7 @@ def test_ordinary_models_are_exported(call):
     drawn = torch.get_rng_state(), random.getstate()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", category=EtdevWarning, message=".*takes for a constant")
-        Method("forward", module, (X,)).export(Table(QUIRKS))
+        export(Method("forward", module, (X,)), Fixer(Table(QUIRKS)))
     torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), drawn[0])
     assert random.getstate() == drawn[1]
@@ -425,7 +426,7 @@ def test_ordinary_models_are_exported(call):
 def test_a_module_that_can_not_be_copied_is_called_itself():
     module = nn.utils.weight_norm(nn.Linear(3, 3))
     module.lock = threading.Lock()
-    program = Method("forward", module, (X,)).export(Table(QUIRKS))
+    program = export(Method("forward", module, (X,)), Fixer(Table(QUIRKS)))
     torch.testing.assert_close(program.module()(X), module(X))
     module = Holder(in_an_iterator)
     module.held = {"iterator": (number for number in range(9))}
@@ -439,7 +440,7 @@ def test_a_number_that_changes_nothing_yet_is_named_once():
 
     module = Holder(logs)
     with pytest.warns(EtdevWarning) as told:
-        Method("forward", module, (X,)).export(Table(QUIRKS))
+        export(Method("forward", module, (X,)), Fixer(Table(QUIRKS)))
     expected = f"forward: {CONSTANT}self.inner.calls; {CURE}"
     own = [warning for warning in told if warning.category is EtdevWarning]
     assert [str(warning.message) for warning in own] == [expected]

@@ -8,19 +8,20 @@ from attrs import evolve
 
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
+from etdev.quirks.table import Fixer, Table
+from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
+from etdev.schema.stages import PREPARE, VALIDATE
 
 aten = torch.ops.aten
 
 
-REFUSAL = Refusal("{op} ({found.name}) of {method!r} goes wrong{where}", "don't")
+REFUSAL = Rejection("{op} ({found.name}) of {method!r} goes wrong{where}", "don't")
 
 
 def row(**given):
     known = {
         "name": "any",
-        "stage": Stage.SOURCE,
+        "stage": PREPARE,
         "summary": "Anything goes wrong.",
         "upstream": "pytorch/executorch#1",
         "find": Nodes((aten.sin.default,)),
@@ -66,15 +67,16 @@ def test_a_row_whose_fault_is_fixed_is_left_out():
 
 def test_a_refusal_names_method_node_line_and_cure():
     with pytest.raises(LoweringError) as caught:
-        Table([row()]).apply(Stage.SOURCE, exported(), "forward")
+        Fixer(Table([row()])).apply(PREPARE, exported(), "forward")
     where = r"at test_table.py:\d+; don't"
-    text = rf"edge conversion: aten.sin.default \(sin\) of 'forward' goes wrong {where}"
+    text = rf"prepare: aten.sin.default \(sin\) of 'forward' goes wrong {where}"
     assert re.fullmatch(text, str(caught.value))
 
 
 def test_a_warning_is_said_of_each():
+    fixer = Fixer(Table([row(refusal=evolve(REFUSAL, warns=True))]))
     with pytest.warns(EtdevWarning) as said:
-        Table([row(refusal=evolve(REFUSAL, warns=True))]).apply(Stage.SOURCE, exported(), "forward")
+        fixer.apply(PREPARE, exported(), "forward")
     assert len(said) == 2
 
 
@@ -85,12 +87,12 @@ def test_a_stage_looks_again_after_a_fix():
         seen.append([node.name for node in found])
         return exported()
 
-    table = Table(
-        [row(fix=fix), row(name="other", fix=fix, find=Nodes(only=lambda n: "s" in n.name))]
+    fixer = Fixer(
+        Table([row(fix=fix), row(name="other", fix=fix, find=Nodes(only=lambda n: "s" in n.name))])
     )
     program = exported()
-    assert table.apply(Stage.SOURCE, program, "forward") is not program
-    assert table.apply(Stage.EDGE, program, "forward") is program
+    assert fixer.apply(PREPARE, program, "forward") is not program
+    assert fixer.apply(VALIDATE, program, "forward") is program
     assert seen == [["sin", "sin_1"], ["sin", "cos", "sin_1"]]
 
 
@@ -98,20 +100,22 @@ def test_a_fix_that_fails_refuses():
     def fix(program, found):
         raise ValueError("no way")
 
-    table = Table(
-        [row(fix=fix, refusal=evolve(REFUSAL, what="{found.name} can't be fixed ({why})"))]
+    fixer = Fixer(
+        Table([row(fix=fix, refusal=evolve(REFUSAL, what="{found.name} can't be fixed ({why})"))])
     )
     with pytest.raises(LoweringError, match=r"sin can't be fixed \(ValueError: no way\); don't"):
-        table.apply(Stage.SOURCE, exported(), "forward")
+        fixer.apply(PREPARE, exported(), "forward")
 
 
 def test_a_difference_to_the_program_before_is_found():
     def longer(program, before):
         return list(program.graph.nodes)[len(before.graph.nodes) :]
 
-    table = Table([row(find=Since(longer), refusal=evolve(REFUSAL, what="{names} came later"))])
+    fixer = Fixer(
+        Table([row(find=Since(longer), refusal=evolve(REFUSAL, what="{names} came later"))])
+    )
     before, after = exported(), exported()
-    assert table.apply(Stage.SOURCE, before, "forward") is before
+    assert fixer.apply(PREPARE, before, "forward") is before
     after.graph.placeholder("late")
     with pytest.raises(LoweringError, match="late came later"):
-        table.apply(Stage.SOURCE, after, "forward", before)
+        fixer.apply(PREPARE, after, "forward", before)
