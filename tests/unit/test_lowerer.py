@@ -330,7 +330,7 @@ def test_an_op_without_a_kernel_is_a_lowering_error():
     lowered = Lowerer(["cpu"]).lower(Uses(), (torch.randn(4),))
     with pytest.raises(LoweringError) as caught:
         lowered.to_executorch()
-    assert caught.value.who == "to_executorch"
+    assert caught.value.who == "emit"
     assert "no plugin took etdev_tests.nowhere.default at test_lowerer.py:" in caught.value.what
 
 
