@@ -56,14 +56,14 @@ class Group(click.Group):
         self.files = tuple(files)
 
     def list_commands(self, context: click.Context) -> list[str]:
-        added = sorted(extensions.offers(COMMANDS)) if autoload() else []
+        added = sorted(extensions.candidates(COMMANDS)) if autoload() else []
         return [*self.files, *(name for name in added if name not in self.files)]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name in self.files:
             command: click.Command = import_module(f"etdev.cli.{name}").command
             return command
-        if name not in extensions.offers(COMMANDS) and name not in extensions.EXTRAS[COMMANDS]:
+        if name not in extensions.candidates(COMMANDS) and name not in extensions.EXTRAS[COMMANDS]:
             return None
         return loaded(COMMANDS, name)
 

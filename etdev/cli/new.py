@@ -21,7 +21,7 @@ class New(Command):
     def make_context(
         self, info_name: str | None, args: list[str], *rest: Any, **settings: Any
     ) -> click.Context:
-        added = {*extensions.offers(extensions.NEW), *extensions.EXTRAS[extensions.NEW]}
+        added = {*extensions.candidates(extensions.NEW), *extensions.EXTRAS[extensions.NEW]}
         if args and args[0] in added:
             own = loaded(extensions.NEW, args[0])
             return own.make_context(f"{info_name} {args[0]}", args[1:], *rest, **settings)

@@ -34,7 +34,7 @@ from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
 from etdev.registry.discovery import GROUP
-from etdev.registry.extensions import offers
+from etdev.registry.extensions import candidates
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
@@ -167,7 +167,7 @@ class Composition:
     def _without(self, unfit: Collection[str]) -> str:
         """Return the advice about plugins that can't compile here."""
         ready = [plugin.name for plugin in self.delegating if plugin.name not in unfit]
-        if not ready and "cpu" not in offers(GROUP):
+        if not ready and "cpu" not in candidates(GROUP):
             return "planning works here; pip install etdev-cpu, which compiles everywhere"
         # Without another one, it is the plugin that compiles everywhere.
         others = ready or ["cpu"]

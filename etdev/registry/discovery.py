@@ -13,7 +13,7 @@ import attrs
 import cattrs
 
 from etdev.errors import PluginError, first_line
-from etdev.registry.extensions import REINSTALL, Offer, offers
+from etdev.registry.extensions import REINSTALL, Candidate, candidates
 from etdev.registry.manifest import manifest_in
 from etdev.registry.plugin import Plugin, check_api
 from etdev.registry.registry import PluginEntry, Registry
@@ -26,12 +26,12 @@ GROUP = "etdev"
 BUILTIN = EntryPoint("portable", "etdev.portable.plugin:Portable", GROUP)
 
 
-def find_plugins(registry: Registry) -> dict[str, list[Offer]]:
+def find_plugins(registry: Registry) -> dict[str, list[Candidate]]:
     """Return the installed plugins and partitioners by name, several if distributions clash."""
     found = {}
-    for name, known in offers(GROUP).items():
+    for name, known in candidates(GROUP).items():
         # A distribution outside `trusted` can't take a name from one inside it.
-        found[name] = [offer for offer in known if registry.trusts(offer.distribution)] or known
+        found[name] = [each for each in known if registry.trusts(each.distribution)] or known
     # The registry's own partitioner beats an installed plugin of that name.
     listed = (entry for entry in registry.entries if _is_installed(entry.partitioner))
     return {**found, **{entry.name: [_partitioner(entry)] for entry in listed}}
@@ -40,22 +40,22 @@ def find_plugins(registry: Registry) -> dict[str, list[Offer]]:
 def load_builtin(registry: Registry) -> Plugin:
     """Load the plugin of portable kernels."""
     own = next((known.version for known in distributions(name="etdev")), "")
-    return load_plugin(Offer(BUILTIN, "etdev", own), registry)
+    return load_plugin(Candidate(BUILTIN, "etdev", own), registry)
 
 
-def load_plugin(offer: Offer, registry: Registry) -> Plugin:
+def load_plugin(candidate: Candidate, registry: Registry) -> Plugin:
     """Import a plugin and make it with its options, in the time that it has.
 
     One whose manifest is for other hooks is refused before it is imported.
     """
-    entry, listed = offer.entry, registry.entry(offer.entry.name)
+    entry, listed = candidate.entry, registry.entry(candidate.entry.name)
     limit_s, adapted = listed.limits.hook_timeout_s, entry.value == listed.partitioner
     needed = f"install what {entry.module} needs, or remove it from the registry" if adapted else ""
     if known := None if adapted else manifest_in(entry.value):
-        check_api(offer.title, offer.distribution, known.etdev_api)
-    target = offer.imported(needed or REINSTALL, limit_s)
+        check_api(candidate.title, candidate.distribution, known.etdev_api)
+    target = candidate.imported(needed or REINSTALL, limit_s)
     with waiting_for(entry.name, "its constructor", limit_s):
-        implementation = make_plugin(offer.title, target, listed.options)
+        implementation = make_plugin(candidate.title, target, listed.options)
         if adapted:
             from etdev.registry.adapted import adapt
 
@@ -63,8 +63,8 @@ def load_plugin(offer: Offer, registry: Registry) -> Plugin:
     return Plugin(
         entry.name,
         implementation,
-        offer.distribution,
-        offer.version,
+        candidate.distribution,
+        candidate.version,
         listed.limits,
         (entry.value, adapted, listed.options),
         builtin=entry is BUILTIN,
@@ -99,10 +99,10 @@ def _is_installed(partitioner: str) -> bool:
     return bool(package) and importlib.util.find_spec(package) is not None
 
 
-def _partitioner(listed: PluginEntry) -> Offer:
+def _partitioner(listed: PluginEntry) -> Candidate:
     entry = EntryPoint(listed.name, listed.partitioner, GROUP)
     package = entry.module.partition(".")[0]
     # Where several distributions share a package, none is trusted for it.
     names = sorted(set(packages_distributions().get(package, [])))
     own = version(names[0]) if len(names) == 1 else ""
-    return Offer(entry, " and ".join(names) or package, own)
+    return Candidate(entry, " and ".join(names) or package, own)

@@ -29,7 +29,7 @@ REINSTALL = "reinstall or uninstall it"
 
 
 @frozen
-class Offer:
+class Candidate:
     """An entry point with the distribution that has it; nothing is imported yet."""
 
     entry: EntryPoint
@@ -60,38 +60,39 @@ def autoload() -> bool:
     return not os.environ.get(AUTOLOAD_OFF)
 
 
-def offers(group: str) -> dict[str, list[Offer]]:
+def candidates(group: str) -> dict[str, list[Candidate]]:
     """Return the entry points of a group, by name; several if distributions clash."""
-    found: dict[str, list[Offer]] = {}
+    found: dict[str, list[Candidate]] = {}
     for entry in importlib.metadata.entry_points(group=group):
         # A distribution that pip left half removed has no name.
         named = entry.dist if entry.dist and entry.dist.name else None
-        offer = Offer(entry, named.name, named.version) if named else Offer(entry, "unknown")
+        origin = (named.name, named.version) if named else ("unknown",)
+        candidate = Candidate(entry, *origin)
         known = found.setdefault(entry.name, [])
         # One distribution seen twice on sys.path (an editable install) does not clash.
-        if offer.title not in [other.title for other in known]:
-            known.append(offer)
+        if candidate.title not in [other.title for other in known]:
+            known.append(candidate)
     return found
 
 
-def the_only(name: str, known: Mapping[str, list[Offer]]) -> Offer:
-    """Return the one offer of a name that has at least one; refuse several."""
+def the_only(name: str, known: Mapping[str, list[Candidate]]) -> Candidate:
+    """Return the one candidate of a name that has at least one; refuse several."""
     if len(known[name]) > 1:
-        owners = " and ".join(sorted(offer.distribution for offer in known[name]))
+        owners = " and ".join(sorted(candidate.distribution for candidate in known[name]))
         raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
     return known[name][0]
 
 
 def load(group: str, name: str, fault: Callable[[Any], str], *builtin: str) -> Any:
     """Import the command, runner or view of a name, in which `fault` finds no fault."""
-    found = offers(group)
+    found = candidates(group)
     if name not in found:
         known, extra = ", ".join(sorted((*found, *builtin))), EXTRAS[group].get(name)
         installed = f"installed are {known}" if known else "none is installed"
         cure = f"pip install 'etdev[{extra}]'" if extra else installed
         raise PluginError(name, "not installed", cure)
-    offer = the_only(name, found)
-    value = offer.imported()
+    candidate = the_only(name, found)
+    value = candidate.imported()
     if problem := fault(value):
-        raise PluginError(offer.title, f"{offer.entry.value} {problem}", "uninstall it")
+        raise PluginError(candidate.title, f"{candidate.entry.value} {problem}", "uninstall it")
     return value

@@ -12,7 +12,7 @@ from attrs import define, field
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, close_to
 from etdev.registry.answers import probe
 from etdev.registry.discovery import BUILTIN, find_plugins, load_builtin, load_plugin, make_plugin
-from etdev.registry.extensions import AUTOLOAD_OFF, Offer, autoload, the_only
+from etdev.registry.extensions import AUTOLOAD_OFF, Candidate, autoload, the_only
 from etdev.registry.manifest import Manifest, manifest_in
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, own_distributions
@@ -98,7 +98,7 @@ class _Choice:
     """The installed plugins, as a registry has them asked."""
 
     registry: Registry
-    installed: Mapping[str, list[Offer]] = field(init=False)
+    installed: Mapping[str, list[Candidate]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.installed = find_plugins(self.registry)
@@ -128,29 +128,29 @@ class _Choice:
         chosen = self.default() if wanted is None else [i for i in wanted if i != BUILTIN.name]
         for name in chosen:
             if isinstance(name, str):
-                self._offer(name)
+                self._candidate(name)
         return chosen
 
     def load(self, name: str) -> Plugin:
-        return load_plugin(self._offer(name), self.registry)
+        return load_plugin(self._candidate(name), self.registry)
 
     def _trusts(self, name: str) -> bool:
         return self.registry.trusts(self.installed[name][0].distribution)
 
-    def _offer(self, name: str) -> Offer:
+    def _candidate(self, name: str) -> Candidate:
         """Return where a plugin comes from, if it is installed, unambiguous and trusted."""
         if name not in self.installed:
             if partitioner := self.registry.entry(name).partitioner:
                 cure = "install its package, or remove it from the registry"
                 raise PluginError(name, f"{partitioner} is not installed", cure)
             raise self._not_installed(name)
-        offer = the_only(name, self.installed)
+        candidate = the_only(name, self.installed)
         if not self._trusts(name):
             trusted = ", ".join(self.registry.trusted or ()) or "nothing"
             place = f"{self.registry.path}, which trusts {trusted}"
-            what = f"{offer.distribution} is not trusted by {place}"
+            what = f"{candidate.distribution} is not trusted by {place}"
             raise PluginError(name, what, "add it to trusted")
-        return offer
+        return candidate
 
     def _not_installed(self, name: str) -> PluginError:
         known = sorted(self.installed)
@@ -165,13 +165,14 @@ class _Choice:
     def examine(self, name: str) -> Finding:
         """Load a plugin and ask for its devices; a failure becomes its problem."""
         finding = Finding(name, asked=name in self.default())
-        if offered := self.installed.get(name):
-            finding.distribution, finding.version = offered[0].distribution, offered[0].version
+        if candidates := self.installed.get(name):
+            first = candidates[0]
+            finding.distribution, finding.version = first.distribution, first.version
         if not autoload() and name not in self.order():
             finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
             return finding
         try:
-            finding.manifest = manifest_in(offered[0].entry.value) if offered else None
+            finding.manifest = manifest_in(candidates[0].entry.value) if candidates else None
             finding.plugin = self.load(name)
             finding.probed = probe(finding.plugin)
         except EtdevError as error:

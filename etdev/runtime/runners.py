@@ -159,7 +159,7 @@ def _others(artifact: Artifact) -> Iterator[Runner]:
 
     One that can't be prepared is left out with a warning.
     """
-    for name in sorted(extensions.offers(extensions.RUNNERS)) if extensions.autoload() else ():
+    for name in sorted(extensions.candidates(extensions.RUNNERS)) if extensions.autoload() else ():
         try:
             found: Runner = extensions.load(extensions.RUNNERS, name, _fault)
             if not found.verifies:

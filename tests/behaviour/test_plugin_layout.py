@@ -13,7 +13,7 @@ import etdev.quirks
 from etdev import hookspecs
 from etdev.registry import Registry
 from etdev.registry.discovery import load_plugin
-from etdev.registry.extensions import Offer
+from etdev.registry.extensions import Candidate
 from etdev.registry.manifest import manifest_in
 from etdev.registry.registry import tomllib
 
@@ -71,8 +71,8 @@ def test_a_manifest_says_what_the_plugin_has(name):
     code = (PACKAGES[name] / "payload.py").read_text("utf-8")
     project = tomllib.loads((PACKAGES[name].parent / "pyproject.toml").read_text("utf-8"))
     (entry,) = project["project"]["entry-points"]["etdev"].items()
-    offer = Offer(EntryPoint(*entry, "etdev"), f"etdev-{entry[0]}")
-    manifest, plugin = manifest_in(offer.entry.module), load_plugin(offer, Registry())
+    candidate = Candidate(EntryPoint(*entry, "etdev"), f"etdev-{entry[0]}")
+    manifest, plugin = manifest_in(candidate.entry.module), load_plugin(candidate, Registry())
     assert manifest.hooks == plugin.hooks
     assert manifest.etdev_api == (plugin.implementation.etdev_api,)
     assert f'BACKEND_ID = "{manifest.backends[0]}"' in code

@@ -19,7 +19,7 @@ from etdev import KeepWhole, Limits, Lowerer, hookimpl
 from etdev.errors import CompileError, EtdevError, EtdevWarning, PluginError
 from etdev.registry import PluginEntry, Registry, answers, parse, watchdog
 from etdev.registry.discovery import load_plugin
-from etdev.registry.extensions import Offer
+from etdev.registry.extensions import Candidate
 from etdev.registry.selection import from_object
 
 CURE = "raise hook_timeout_s in the plugin's limits, or leave the plugin out"
@@ -162,9 +162,9 @@ def test_a_slow_constructor_is_refused(monkeypatch):
 
     registry = Registry((PluginEntry("npu", limits=Limits(hook_timeout_s=0.3)),))
     monkeypatch.setitem(sys.modules, "slow_npu", SimpleNamespace(Plugin=Slow))
-    offer = Offer(EntryPoint("npu", "slow_npu:Plugin", "etdev"), "slow-npu", "1.0")
+    candidate = Candidate(EntryPoint("npu", "slow_npu:Plugin", "etdev"), "slow-npu", "1.0")
     with pytest.raises(PluginError) as caught:
-        load_plugin(offer, registry)
+        load_plugin(candidate, registry)
     assert str(caught.value) == f"npu: its constructor took more than 0.3 s; {CURE}"
 
 

@@ -148,7 +148,7 @@ def test_two_runtimes_for_one_file_are_refused_unless_one_is_named(install, tmp_
     ],
 )
 def test_a_runner_that_is_no_use_is_named(install, monkeypatch, runners, name, message):
-    monkeypatch.setattr("etdev.registry.extensions.offers", only(runners))
+    monkeypatch.setattr("etdev.registry.extensions.candidates", only(runners))
     install(**runners)
     with pytest.raises(PluginError) as caught:
         named(name)
@@ -157,9 +157,9 @@ def test_a_runner_that_is_no_use_is_named(install, monkeypatch, runners, name, m
 
 def only(names):
     """Entry points of the given names alone, whatever else is installed here."""
-    from etdev.registry.extensions import offers
+    from etdev.registry.extensions import candidates
 
-    return lambda group: {key: known for key, known in offers(group).items() if key in names}
+    return lambda group: {key: known for key, known in candidates(group).items() if key in names}
 
 
 def test_runners_that_load_what_python_loads_verify_as_well(install, mlp_lowered, mlp_pte):
