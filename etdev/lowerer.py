@@ -34,7 +34,7 @@ from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Listener
 from etdev.upstream.decompositions import quick_decompositions
-from etdev.upstream.tracing import forgotten_code, turn
+from etdev.upstream.tracing import exclusive_tracing, forgotten_code
 
 
 @define(eq=False, init=False)
@@ -207,7 +207,7 @@ class Lowerer:
         """Keep the caller's random state and torch's generated code, and watch plugins."""
         with (
             watched(self.listener),
-            turn(),
+            exclusive_tracing(),
             untouched_random_state(),
             forgotten_code(),
             quick_decompositions(),

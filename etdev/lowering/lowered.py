@@ -28,7 +28,7 @@ from etdev.schema.limits import Budget
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Stopwatch
-from etdev.upstream.tracing import forgotten_code, turn
+from etdev.upstream.tracing import exclusive_tracing, forgotten_code
 from etdev.verify.verification import Verification
 from etdev.verify.verifier import STEPS, Verifier
 
@@ -85,7 +85,7 @@ class Lowered:
             what = f"methods share state, {names}, which its to_executorch gives to each"
             cure = "call Lowered.to_executorch instead, or lower with share_state=False"
             warn_or_raise(LoweringError("Lowered.edge", what, cure), False)
-        with turn():
+        with exclusive_tracing():
             return self._build()
 
     def to_executorch(
@@ -213,7 +213,7 @@ class Lowered:
         with_ledger: bool = False,
         with_record: bool = False,
     ) -> Emitted:
-        with turn(), self.stages.stage("emit"), forgotten_code():
+        with exclusive_tracing(), self.stages.stage("emit"), forgotten_code():
             self.weights.refuse_changes()
             with guarded("to_executorch"):
                 manager, decision = self._build(), self.decision

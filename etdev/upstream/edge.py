@@ -19,7 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
 from etdev.upstream.operators import OpOverload
-from etdev.upstream.tracing import turn
+from etdev.upstream.tracing import exclusive_tracing
 
 __all__ = ["LazyGraphModule", "Verifier", "lift_constants"]
 Pass = Callable[[GraphModule], PassResult]
@@ -49,7 +49,7 @@ def to_edge_program(
     unchanged = partial(PassResult, modified=False)
     both: Any = {"OpReplacePass": last, "MemoryFormatOpsPass": lambda: unchanged}
     parts = {} if config._skip_dim_order else both
-    with turn(), patch.multiple(_program, _get_aten_to_edge_passes=wrapped, **parts):
+    with exclusive_tracing(), patch.multiple(_program, _get_aten_to_edge_passes=wrapped, **parts):
         return _program._generate_edge_program(unverified(config), program, preserve_ops=ops)  # type: ignore[no-any-return]
 
 

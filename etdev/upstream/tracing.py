@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
 
-_turn = threading.RLock()
+_tracing = threading.RLock()
 # A full collection waits for this many of the middle generation, each of 7,000 new objects.
 _NO_FULL_COLLECTION = 1_000_000
 # Warnings about code of torch and ExecuTorch, and about state, which etdev refuses by itself.
@@ -37,9 +37,9 @@ _SELF_MADE = (
 
 
 @contextmanager
-def turn() -> Iterator[None]:
+def exclusive_tracing() -> Iterator[None]:
     """Wait until no other thread lowers, and have no mode of torch's dispatcher on meanwhile."""
-    with _turn, _disable_current_modes(), warnings.catch_warnings():
+    with _tracing, _disable_current_modes(), warnings.catch_warnings():
         for message in _SELF_MADE:
             warnings.filterwarnings("ignore", message)
         yield
