@@ -30,7 +30,7 @@ from etdev.planner.rules import Options, check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
-from etdev.registry.keep_whole import Wishes
+from etdev.registry.keep_whole import KeepWholeRequests
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
@@ -135,12 +135,12 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         if ep.dialect == "EDGE":
             return [], None
         # Formulas of plugins, for ops that they want decomposed, were applied before.
-        wishes = Wishes(ep, self.method, self._composition.plugins)
+        requests = KeepWholeRequests(ep, self.method, self._composition.plugins)
         present = {node.target for node in calls_in(ep.graph_module)}
-        ops = [op for op in wishes.whole if op in present]
+        ops = [op for op in requests.whole if op in present]
         self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
-        return ops, wishes.mark if ops else None
+        return ops, requests.mark if ops else None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""

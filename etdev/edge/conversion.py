@@ -22,7 +22,7 @@ from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.graph.passes import generate
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
-from etdev.registry.keep_whole import MARK, Wishes, wishers
+from etdev.registry.keep_whole import MARK, KeepWholeRequests, requesters
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Quirks
 from etdev.schema.stages import DECOMPOSE, FINISH, PLAN, PREPARE, TO_EDGE, VALIDATE
@@ -80,7 +80,7 @@ class PluginExpander(Expander):
 
 @define(eq=False)
 class Conversion:
-    """Converts programs to the edge dialect, with the wishes of all plugins together.
+    """Converts programs to the edge dialect, with the requests of all plugins together.
 
     ExecuTorch's own conversion traces the program once for each partitioner and twice more, and
     verifies it after every step. Here a program is decomposed in one go with all wanted ops whole;
@@ -136,23 +136,23 @@ class Conversion:
             return program
         expander, config = self.expander, self.settings.compile_config
         functional = self._functional(method, program)
-        wishes = Wishes(functional, method, expander.plugins)
-        ops = wishes.ops
+        requests = KeepWholeRequests(functional, method, expander.plugins)
+        ops = requests.ops
         self._kept.update(dict.fromkeys(ops))
-        self._inside.update(wishes.inside)
-        expander.kept.update(wishes.inside, wishes.decomposed)
+        self._inside.update(requests.inside)
+        expander.kept.update(requests.inside, requests.decomposed)
         table = {op: pieces for op, pieces in expander.table.items() if op not in ops}
         decomposed = functional.run_decompositions(table)
         decomposed = expander.finish(decomposed, table, Opset(config, ops), method)
-        wishes = Wishes(decomposed, method, expander.plugins)
+        requests = KeepWholeRequests(decomposed, method, expander.plugins)
         for node in decomposed.graph.nodes:
-            wishes.mark(node)
+            requests.mark(node)
         with unbound(decomposed):
             edge = generate(config, decomposed, ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, {*ops, *expander.kept})
         names = {edge_name(op) for op in ops}
-        nodes = [n.name for n in edge.graph.nodes if op_name(n) in names and not wishers(n)]
+        nodes = [n.name for n in edge.graph.nodes if op_name(n) in names and not requesters(n)]
         return expander.expand(edge, nodes).program
 
     def _decompose_branches(
@@ -193,7 +193,7 @@ def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
     """
     kept = {}
     for node in program.graph.nodes:
-        if (names := wishers(node)) and own_pieces(aten_op(node.target)) is None:
+        if (names := requesters(node)) and own_pieces(aten_op(node.target)) is None:
             kept[node.name] = names
         if MARK in node.meta.get("custom", {}):
             node.meta["custom"] = {k: v for k, v in node.meta["custom"].items() if k != MARK}

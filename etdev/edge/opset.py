@@ -21,7 +21,7 @@ from torch.fx import Node
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, ops_with_lines
 from etdev.graph.ops import is_functional
-from etdev.registry.keep_whole import wishers
+from etdev.registry.keep_whole import requesters
 from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload, overload_of
 
@@ -81,7 +81,7 @@ class Opset:
             for program in programs.values()
             if program.dialect == "EDGE"
             for node in calls_in(program.graph_module)
-            if not (self.has(node.target) or wishers(node)) or _is_unknown_of_numbers(node)
+            if not (self.has(node.target) or requesters(node)) or _is_unknown_of_numbers(node)
         ]
         if nodes:
             raise LoweringError(

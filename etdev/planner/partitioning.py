@@ -150,12 +150,12 @@ class Partitioning:
 
     def _whole_for_others(self, plugin: str, taken: Mapping[str, str]) -> dict[str, str]:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""
-        wishers = {
+        requesters = {
             op: names
             for op, names in self.views.whole.items()
             if names and plugin not in names and op not in taken
         }
-        return {op: wishers[op][0] for op in self.views.decomposable(wishers)}
+        return {op: requesters[op][0] for op in self.views.decomposable(requesters)}
 
     def _owner(self, view: View, name: str) -> Owner | None:
         """Return the owner of a node, of a piece of it, or of the op that it is a piece of."""

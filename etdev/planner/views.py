@@ -46,11 +46,11 @@ class Views:
         # an op does not count.
         present = {node.name for node in self.program.graph.nodes}
         self.whole = {
-            op: self.pinning.allowed(op, wishers)
-            for op, wishers in self.whole.items()
+            op: self.pinning.allowed(op, requesters)
+            for op, requesters in self.whole.items()
             if op in present
         }
-        unwanted = [op for op, wishers in self.whole.items() if not wishers]
+        unwanted = [op for op, requesters in self.whole.items() if not requesters]
         self.decompose(self.decomposable(unwanted))
 
     def alone(self, plugin: str, torn: Iterable[str] = ()) -> View:
@@ -58,7 +58,7 @@ class Views:
 
         Not those of them that another plugin holds a piece of, `torn`.
         """
-        unwanted = [op for op, wishers in self.whole.items() if plugin not in wishers]
+        unwanted = [op for op, requesters in self.whole.items() if plugin not in requesters]
         return self.form(self.decomposable([*unwanted, *torn]))
 
     def form(self, expanded: Iterable[str]) -> View:
@@ -81,6 +81,6 @@ class Views:
         expanded = self.expander.expand(self.program, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
-        self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
+        self.whole = {op: requesters for op, requesters in self.whole.items() if op not in ops}
         self._forms.clear()
         return expanded.pieces

@@ -76,22 +76,22 @@ def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWho
     """Return the ATen ops that the plugin wants to see whole; None for none."""
     from etdev.upstream.operators import OpOverload
 
-    wish: KeepWhole | None = call(
+    request: KeepWhole | None = call(
         plugin, "keep_whole", KeepWhole, "return KeepWhole", program=program, method=method
     )
-    if wish is None:
+    if request is None:
         return None
-    for op in (*wish.ops, *wish.decomposes):
+    for op in (*request.ops, *request.decomposes):
         if not isinstance(op, OpOverload):
             raise fault(plugin, "keep_whole", op, "name ops such as torch.ops.aten.mm.default")
-    if (when := wish.when) is None:
-        return wish
+    if (when := request.when) is None:
+        return request
 
     def check(node: Node) -> bool:
         with _reading(plugin, f"keep_whole's check of {node.name!r}", node, method):
             return bool(when(node))
 
-    return evolve(wish, when=check)
+    return evolve(request, when=check)
 
 
 @contextmanager

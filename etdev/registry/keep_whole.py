@@ -22,7 +22,7 @@ MARK = "etdev.kept_whole"
 _COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 
-class Wishes:
+class KeepWholeRequests:
     """The ops of one ATen program that the plugins want whole; they are asked in claim order."""
 
     def __init__(self, program: ExportedProgram, method: str, plugins: Sequence[Plugin]) -> None:
@@ -35,13 +35,13 @@ class Wishes:
         # In branches of control flow these aren't shown to plugins.
         shown: dict[OpOverload, None] = {}
         for plugin in plugins:
-            wish = answers.keep_whole(plugin, program, method)
-            if wish is None:
+            request = answers.keep_whole(plugin, program, method)
+            if request is None:
                 continue
-            ops = tuple(op for op in wish.ops if not _becomes_another(op))
-            self._by_plugin[plugin.name] = evolve(wish, ops=ops)
+            ops = tuple(op for op in request.ops if not _becomes_another(op))
+            self._by_plugin[plugin.name] = evolve(request, ops=ops)
             (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
-            self.decomposed.update(dict.fromkeys(wish.decomposes))
+            self.decomposed.update(dict.fromkeys(request.decomposes))
         # Ops that any plugin wants whole, and these with the ops that plugins have formulas for.
         self.whole = list({**shown, **self.inside})
         self.ops = list({**shown, **self.inside, **self.decomposed})
@@ -54,11 +54,11 @@ class Wishes:
         # Branches of control flow have their own graphs, and plugins claim nothing in them.
         if node.graph is not self._graph:
             return stays
-        wishers = [name for name, wish in self._by_plugin.items() if wish.wants(node)]
-        if wishers:
-            mark = {MARK: (edge_name(node.target), *wishers)}
+        requesters = [name for name, request in self._by_plugin.items() if request.wants(node)]
+        if requesters:
+            mark = {MARK: (edge_name(node.target), *requesters)}
             node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
-        return stays or bool(wishers)
+        return stays or bool(requesters)
 
 
 def _becomes_another(op: OpOverload) -> bool:
@@ -72,7 +72,7 @@ def _becomes_another(op: OpOverload) -> bool:
     return is_number or op in _COPIES
 
 
-def wishers(node: Node) -> tuple[str, ...]:
+def requesters(node: Node) -> tuple[str, ...]:
     """Return the plugins that want an edge-dialect op whole at this place."""
     op, *names = node.meta.get("custom", {}).get(MARK, ("",))
     # Nodes that the conversion adds next to an op inherit its mark.
