@@ -21,7 +21,7 @@ from etdev.schema.partition import Partition
 from etdev.upstream.tracing import without_full_collections
 
 # Called with a partition, its new state, and the seconds that it took.
-Tell = Callable[[Partition, str, float], None]
+Progress = Callable[[Partition, str, float], None]
 
 
 @define(eq=False)
@@ -31,7 +31,7 @@ class Compiler:
     Args:
         plugins: Asked for the context in which their partitions are compiled.
         memory: Results of earlier calls; gets the new ones.
-        tell: Called when a partition is `waiting`, `compiling`, `failed`, or has an outcome.
+        progress: Called when a partition is `waiting`, `compiling`, `failed`, or has an outcome.
         dispatcher: Gives calls to workers; None to compile in this process, one after the other.
         tolerant: Keep failures and go on, instead of raising the first.
         outcomes: The outcome of each partition, in the order of the calls of backends.
@@ -40,7 +40,7 @@ class Compiler:
 
     plugins: Sequence[Plugin]
     memory: Memory = field(factory=Memory)
-    tell: Tell = lambda *_: None
+    progress: Progress = lambda *_: None
     dispatcher: Dispatcher | None = None
     tolerant: bool = False
     outcomes: list[Outcome] = field(factory=list, init=False)
@@ -61,7 +61,7 @@ class Compiler:
         self.outcomes, self.failures, self.modules, self._backends = [], [], {}, {}
         for split in splits.values():
             for partition in split.partitions:
-                self.tell(partition, "waiting", 0.0)
+                self.progress(partition, "waiting", 0.0)
         grouped = batches(splits.values())
         tasks = [task for batch in grouped for task in self._batch(batch)]
         if self.dispatcher:
@@ -168,8 +168,8 @@ class Compiler:
                 seconds=0.0 if number else outcome.seconds,
             )
             self.outcomes.append(own)
-            self.tell(partition, own.state, own.seconds)
+            self.progress(partition, own.state, own.seconds)
 
     def _tell_all(self, call: Call, state: str, seconds: float = 0.0) -> None:
         for job in call.jobs:
-            self.tell(job.partition, state, seconds)
+            self.progress(job.partition, state, seconds)

@@ -60,12 +60,14 @@ class Compilation:
         dispatcher = self._dispatcher(memory)
         with closing(dispatcher) if dispatcher else nullcontext():
             decision = decide()
-            tell = _Teller(decision.stages, decision.plan)
-            compiler = Compiler(self.composition.plugins, memory, tell, dispatcher, self._tolerant)
+            progress = CompileProgress(decision.stages, decision.plan)
+            compiler = Compiler(
+                self.composition.plugins, memory, progress, dispatcher, self._tolerant
+            )
             barred: dict[str, Verdicts] = {}
             while True:
                 self.composition.check_here(decision.plan)
-                build = self._compiled(decision, compiler, tell)
+                build = self._compiled(decision, compiler, progress)
                 if not compiler.failures:
                     break
                 decision = self._again(decision, compiler.failures, barred)
@@ -93,9 +95,11 @@ class Compilation:
         return Dispatcher(start_processes(self.jobs - 1), self.jobs - 1, memory)
 
     @without_full_collections()
-    def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
+    def _compiled(
+        self, decision: Decision, compiler: Compiler, progress: CompileProgress
+    ) -> Callable[[], Any]:
         """Compile everything; return a function that builds the methods, afresh at every call."""
-        tell.plan, tell.done = decision.plan, 0
+        progress.plan, progress.done = decision.plan, 0
         with decision.stages.stage("compile"):
             splits = {
                 name: self.composition.split(program, decision.plan[name])
@@ -140,7 +144,7 @@ def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileEr
 
 
 @define(eq=False)
-class _Teller:
+class CompileProgress:
     """The progress of compilation, for a listener."""
 
     stages: Stopwatch
