@@ -15,6 +15,7 @@ from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, inputs_of, program_of
+from etdev_llm.positions import boundaries
 from etdev_llm.sources import Recipe
 
 # Accepted errors of logits, relative to the largest: of float32, and of scales that XNNPACK rounds.
@@ -66,6 +67,25 @@ def generated(model: Any, prompt: Sequence[int], count: int, single: bool = Fals
         done = len(known)
         known.append(steps[-1].next)
     return steps
+
+
+def across(model: Any, length: int, single: bool = False) -> list[Step]:
+    """Return the calls of eager PyTorch around each limit that its configuration names.
+
+    A generation steps across the limit, and prompts end before, at and behind it.
+    """
+    found, numbers = list[Step](), torch.Generator().manual_seed(1)
+    most = model.config.get_text_config().vocab_size
+    for edge in boundaries(model.config, length):
+        prompt = torch.randint(most, (edge - 1,), generator=numbers).tolist()
+        first, *rest = generated(model, prompt, min(3, length - edge + 2), single)
+        found += [first, *rest]
+        known = first.tokens
+        for step in rest:
+            # Without a cache, PyTorch's logits don't depend on where a prompt ends.
+            known += step.tokens
+            found.append(evolve(step, method=first.method, tokens=known, start=0))
+    return found
 
 
 def expected(model: Any, steps: Sequence[Step]) -> list[Step]:

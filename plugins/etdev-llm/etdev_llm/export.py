@@ -179,17 +179,16 @@ class _Job:
         from etdev.pte.read import read
         from etdev.runtime.runners import verifying
         from etdev.verify.verification import Verification
-        from etdev_llm.comparison import Comparison, generated, prompts, replayed, tolerance_of
+        from etdev_llm import comparison
+        from etdev_llm.comparison import Comparison, generated, replayed
 
         self.say("verify", str(path.name))
-        wanted = [
-            step
-            for prompt in prompts(self.model, self.length)
-            for step in generated(
-                self.model, prompt, min(_STEPS, self.length - len(prompt) + 1), self.single
-            )
-        ]
-        done = Comparison(path.name, tolerance_of(self.model, self.recipe))
+        wanted = comparison.across(self.model, self.length, self.single)
+        # The last prompt is short: the cache behind it holds rows of longer ones.
+        for prompt in comparison.prompts(self.model, self.length):
+            count = min(_STEPS, self.length - len(prompt) + 1)
+            wanted += generated(self.model, prompt, count, self.single)
+        done = Comparison(path.name, comparison.tolerance_of(self.model, self.recipe))
         runners = verifying(read(path), self._plugins, runner)
         for each in runners:
             found, cache = replayed(path, wanted, each)

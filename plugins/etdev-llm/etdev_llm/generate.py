@@ -19,8 +19,7 @@ from etdev.schema.documents import Document
 
 if TYPE_CHECKING:
     from etdev_llm.comparison import Comparison
-    from etdev_llm.player import Step
-    from etdev_llm.sources import Recipe
+    from etdev_llm.player import Player, Step
 
 GENERATED = Document("etdev.generated", 1)
 
@@ -83,12 +82,13 @@ def command(  # noqa: PLR0913 - an argument for each option
         say("generate", str(program))
         streams = not (options.given("as_json") or decoder)
         told = (lambda token: complain(str(token))) if streams else (lambda _: None)
-        steps, cache, recipe = _steps(program, ids, count, told, runner)
+        player, steps, cache = _steps(program, ids, count, told, runner)
         checked = None
         if check:
             say("check", check)
-            recipe = recipe if seed is None else evolve(recipe, seed=seed)
-            checked = _checked(program, steps, cache, check, recipe)
+            if seed is not None:
+                player.recipe = evolve(player.recipe, seed=seed)
+            checked = _checked(player, steps, cache, check, runner)
     found = [step.next for step in steps]
     speed, peak = _speed(steps), _peak()
     text = decoder.decode(found) if decoder else ",".join(map(str, found))
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913 - an argument for each option
 
 def _steps(
     program: Path, ids: list[int], count: int, told: Callable[[int], object], runner: str | None
-) -> tuple[list[Step], list[Any], Recipe]:
+) -> tuple[Player, list[Step], list[Any]]:
     """Generate here, and repeat the calls in another runtime if one is asked for."""
     from etdev.runtime.runners import PYTHON, named
     from etdev_llm.comparison import replayed
@@ -117,20 +117,24 @@ def _steps(
         raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
     steps = player.generate(ids, count, told)
     if runner and runner != PYTHON.name:
-        return *replayed(program, steps, named(runner)), player.recipe
-    return steps, player.cache(), player.recipe
+        return player, *replayed(program, steps, named(runner))
+    return player, steps, player.cache()
 
 
 def _checked(
-    program: Path, steps: list[Step], cache: list[Any], source: str, recipe: Recipe
+    player: Player, steps: list[Step], cache: list[Any], source: str, runner: str | None
 ) -> Comparison:
-    """Compare each step, and the cache after the last one, with the model of a SOURCE."""
-    from etdev_llm.comparison import Comparison, expected, tolerance_of
+    """Compare each step, the cache after the last one, and calls around the limits of a model."""
+    from etdev.runtime.runners import PYTHON, named
+    from etdev_llm.comparison import Comparison, across, expected, replayed, tolerance_of
 
-    model = recipe.load(source)
-    done = Comparison(str(program), tolerance_of(model, recipe))
+    model = player.recipe.load(source)
+    done = Comparison(str(player.path), tolerance_of(model, player.recipe))
     done.compare(steps, expected(model, steps))
     done.compare_cache(model, steps, cache)
+    if wanted := across(model, player.length, player.single):
+        found, _ = replayed(player.path, wanted, named(runner or PYTHON.name))
+        done.compare(found, wanted)
     return done
 
 

@@ -15,6 +15,7 @@ from etdev.edge.conversion import Settings
 from etdev.errors import SourceError
 from etdev_llm import attention
 from etdev_llm.caches import Buffers, filled, naming
+from etdev_llm.positions import fix_frequencies
 from etdev_llm.sources import RECIPE, Recipe
 
 PREFILL, DECODE, SINGLE, CACHE = "prefill", "decode", "forward", "get_cache"
@@ -37,6 +38,7 @@ class Step(nn.Module):
         super().__init__()
         self.length = length
         self.model = _with_plain_ops(model)
+        fix_frequencies(self.model, length)
         self.cache = Buffers(filled(self.model), length)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters

@@ -44,6 +44,23 @@ def test_the_commands_lower_and_generate(config):
 
 
 @pytest.mark.suite
+def test_verification_steps_across_the_limits_of_a_configuration(config, monkeypatch):
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.5, 2, 3, 4]}
+    fields = {"model_type": "phi3", **SIZES, "initializer_range": 0.2, "num_hidden_layers": 1}
+    fields |= {"original_max_position_embeddings": 16, "rope_parameters": rope}
+    Path(config).write_text(json.dumps(fields))
+    words = ["llm", config, "-o", "net.pte", "--max-length", "20", "--plugin", "cpu"]
+    assert "give at most 16 tokens" in etdev(*words, code=1).output
+    monkeypatch.setattr("etdev_llm.methods.fix_frequencies", lambda *_: None)
+    wrong = "(decode) differ by"
+    assert wrong in etdev(*words, "--runner", "python", code=1).output
+    etdev(*words, "--no-verify")
+    words = ["generate", "net.pte", "--tokens", "1,2,3", "--count", "2"]
+    etdev(*words)
+    assert wrong in etdev(*words, "--check", config, code=1).output
+
+
+@pytest.mark.suite
 def test_a_folder_with_its_tokenizer_gives_text(config, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     from transformers import PreTrainedTokenizerFast

@@ -2,14 +2,34 @@
 
 import pytest
 import torch
-from etdev_llm import generation
-from etdev_llm.comparison import Comparison, expected, prompts
+from attrs import evolve
+from etdev_llm import generation, methods
+from etdev_llm.comparison import Comparison, across, expected, generated, prompts
 from etdev_llm.export import asked
-from etdev_llm.player import Player, Step
+from etdev_llm.player import Player, Step, inputs_of
 from support.decoders import LENGTH, SIZES, decoder
 
 from etdev import Lowerer
 from etdev.errors import RunError, SourceError, VerifyError
+
+LONG = [1.5, 2.0, 3.0, 4.0]
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+
+
+def longrope(short):
+    """A decoder with other frequencies behind 16 tokens, for all positions."""
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": short, "long_factor": LONG}
+    return decoder(
+        "phi3", original_max_position_embeddings=16, rope_parameters=rope,
+        num_hidden_layers=1, initializer_range=0.2,
+    )  # fmt: skip
+
+
+def by_layer(rope):
+    """A decoder with frequencies for each type of layer."""
+    types = ["sliding_attention", "full_attention"]
+    ropes = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, types[1]: rope}
+    return decoder("gemma3_text", layer_types=types, rope_parameters=ropes)
 
 
 def lowered(model, folder, plugins=("cpu",), single=False, **settings):
@@ -120,6 +140,53 @@ def test_plugins_are_read_by_method(texts, order, limits):
 def test_a_model_whose_state_has_no_rows_by_position_is_refused(kind, what):
     with pytest.raises(SourceError, match=what):
         generation(decoder(kind), LENGTH)
+
+
+@torch.no_grad()
+def assert_follows(step, model, length, steps):
+    wanted = [*across(model, length), *steps]
+    found = [evolve(one, logits=step(*inputs_of(one.tokens, one.start))) for one in wanted]
+    Comparison("net.pte").compare(found, wanted)
+    return wanted
+
+
+def test_frequencies_that_change_with_the_length_are_refused_or_seen(monkeypatch):
+    model = longrope([1.0] * 4)
+    with pytest.raises(SourceError) as caught:
+        generation(model, 17)
+    assert str(caught.value) == (
+        "Phi3ForCausalLM: its longrope changes the frequencies of all positions beyond 16 tokens; "
+        "give at most 16 tokens, or replace short_factor with long_factor in its configuration"
+    )
+    steps = [step for prompt in prompts(model, 32) for step in generated(model, prompt, 1)]
+    monkeypatch.setattr(methods, "fix_frequencies", lambda *_: None)
+    wrong = methods.Step(model, 32)
+    with pytest.raises(VerifyError, match=r"the logits of step \d \(decode\) differ"):
+        assert_follows(wrong, model, 32, [])
+    monkeypatch.setattr("etdev_llm.comparison.boundaries", lambda *_: [])
+    assert len(assert_follows(wrong, model, 32, steps)) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "ends"),
+    [
+        (lambda: longrope([1.0] * 4), [15, 16]),
+        (lambda: longrope(LONG), [15, 16, 17]),
+        (lambda: decoder("llama", rope_parameters=DYNAMIC), [63, 64]),
+        (lambda: by_layer(DYNAMIC), [7, 8, 9, 63, 64]),
+    ],
+    ids=["longrope", "one list", "dynamic", "by layer"],
+)
+def test_frequencies_that_no_length_changes_are_constants(make, ends):
+    model = make()
+    step = generation(model, ends[-1]).methods["prefill"][0]
+    wanted = assert_follows(step, model, ends[-1], generated(model, [1, 2, 3], 4))
+    assert sorted({len(one.tokens) for one in wanted if not one.start}) == [3, *ends]
+    tokens = torch.zeros(1, 1, dtype=torch.long)
+    exported = torch.export.export(step, (tokens, tokens[0]))
+    assert all(
+        "inv_freq" not in name for name in exported.graph_signature.buffers_to_mutate.values()
+    )
 
 
 def test_a_model_that_raises_is_named():

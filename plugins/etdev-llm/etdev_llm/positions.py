@@ -1,0 +1,76 @@
+"""Lengths at which a decoder changes its computation, as its configuration names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from etdev.errors import SourceError
+
+_NAMES = (
+    "original_max_position_embeddings",
+    "sliding_window",
+    "attention_chunk_size",
+    "max_position_embeddings",
+)
+# Rotary embeddings whose frequencies depend on the length of the sequence.
+_BY_LENGTH = ("dynamic", "longrope")
+
+
+def boundaries(config: Any, length: int) -> list[int]:
+    """Return the limits in a configuration that 2 to `length` tokens reach, in ascending order."""
+
+    def named(fields: Mapping[str, Any]) -> Iterator[int]:
+        for name, value in fields.items():
+            if isinstance(value, dict):
+                yield from named(value)
+            elif name in _NAMES and isinstance(value, int):
+                yield value
+
+    return sorted({n for n in named(config.get_text_config().to_dict()) if 2 <= n <= length})
+
+
+def fix_frequencies(model: Any, length: int) -> None:
+    """Make the frequencies of rotary embeddings constants, for up to `length` tokens.
+
+    Raises:
+        SourceError: They change within that length, when keys in the cache have the old ones.
+    """
+    edges = boundaries(model.config, length - 1)
+
+    def check(module: nn.Module, kind: str, **layer: str) -> None:
+        edge = _last_change(module, edges, length, layer) if kind in _BY_LENGTH else None
+        if edge:
+            what = f"its {kind} changes the frequencies of all positions beyond {edge} tokens"
+            cure = f"give at most {edge} tokens"
+            if kind == "longrope":
+                cure += ", or replace short_factor with long_factor in its configuration"
+            raise SourceError(type(model).__name__, what, cure)
+
+    for module in model.modules():
+        kinds = getattr(module, "rope_type", None)
+        # Some embeddings have frequencies for each type of layer.
+        if isinstance(kinds, dict):
+            for layer, kind in kinds.items():
+                check(module, kind, layer_type=layer)
+            module.rope_type = dict.fromkeys(kinds, "default")
+        elif kinds:
+            check(module, kinds)
+            module.rope_type = "default"
+
+
+@torch.no_grad()
+def _last_change(
+    module: nn.Module, edges: list[int], length: int, layer: Mapping[str, str]
+) -> int | None:
+    """Return the last of `edges` beyond which the embedding of earlier positions changes."""
+    like, positions = torch.zeros(1), torch.arange(length)[None]
+    whole = module(like, positions, **layer)
+    for edge in reversed(edges):
+        part = module(like, positions[:, :edge], **layer)
+        if not all(torch.equal(a, b[:, :edge]) for a, b in zip(part, whole, strict=True)):
+            return edge
+    return None
