@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from etdev.composed_partitioner import partitioner
     from etdev.edge.conversion import Settings
+    from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
-    from etdev.lowering.lowered import Lowered
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
     from etdev.schema.caching import CacheSettings

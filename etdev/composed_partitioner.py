@@ -16,6 +16,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
 
+from etdev.completion import completed
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
@@ -23,7 +24,6 @@ from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or
 from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.symbols import fake_mode, keep_ranges
-from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import Options, check_claimed

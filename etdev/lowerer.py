@@ -1,7 +1,7 @@
 """The loop, which README.md draws: from a model to a plan, and from the plan to a .pte.
 
-A model is exported, converted and planned by lowering/decider.py, its partitions are compiled by
-lowering/compilation.py, and lowering/lowered.py emits, writes, audits and verifies the .pte.
+etdev/pipeline.py has its stages, from export to compile; a `Lowered` emits, writes, audits and
+verifies the .pte.
 """
 
 from __future__ import annotations
@@ -10,30 +10,34 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 
 from etdev.delegate.cache.cache import Cache
-from etdev.edge.conversion import Settings
+from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.reference import untouched_random_state
+from etdev.edge.simplify.sweep import simplified
 from etdev.edge.source import methods_of
 from etdev.errors import EtdevError, shown
+from etdev.lowered import Lowered
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.composition import Composition, compose
-from etdev.lowering.decider import decide
-from etdev.lowering.lowered import Lowered
+from etdev.lowering.lowering import Lowering
+from etdev.pipeline import decide, lower
 from etdev.planner.rules import Options
+from etdev.quirks.table import Fixer
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import watched
-from etdev.runtime.decision import Decision
 from etdev.schema.caching import CacheSettings
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
-from etdev.schema.stopwatch import Listener
+from etdev.schema.stopwatch import Listener, Stopwatch
 from etdev.upstream.decompositions import quick_decompositions
+from etdev.upstream.edge import verifies
 from etdev.upstream.tracing import exclusive_tracing, forgotten_code
 
 
@@ -184,9 +188,11 @@ class Lowerer:
         with self._undisturbed():
             # Before the model is touched, which may take long.
             composition = self.compilation.fit()
-            methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            given = composition, settings or Settings(), self.listener, methods
-            return self.compilation.lower(lambda: decide(*given, compiles=True))
+            work = self._lowering(composition, settings)
+            work.methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+            work.compiles = True
+            lower(work, self.compilation)
+        return Lowered(work)
 
     def decide(
         self,
@@ -196,11 +202,30 @@ class Lowerer:
         kwargs: Mapping[str, Any] | None = None,
         dynamic_shapes: Any = None,
         settings: Settings | None = None,
-    ) -> Decision:
+    ) -> Lowering:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
-            methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return decide(self.composition, settings or Settings(), self.listener, methods)
+            work = self._lowering(self.composition, settings)
+            work.methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+            decide(work)
+        return work
+
+    def lower_again(self, known: Lowering) -> Lowered:
+        """Plan and compile programs that another lowerer with the same plugins has converted."""
+        with self._undisturbed():
+            composition, stages = self.compilation.fit(), Stopwatch(self.listener)
+            work = evolve(known, composition=composition, stages=stages, barred={})
+            lower(work, self.compilation)
+        return Lowered(work)
+
+    def _lowering(self, composition: Composition, settings: Settings | None) -> Lowering:
+        """Return a lowering before its first stage."""
+        settings, fixer = settings or Settings(), Fixer(composition.quirks)
+        config, simplifies = settings.compile_config, composition.simplify
+        pieces = partial(simplified, pieces=True) if simplifies else None
+        expander = PluginExpander(config, pieces, plugins=composition.plugins, quirks=fixer)
+        conversion = Conversion(settings, expander, simplifies, refuses_others=verifies(config))
+        return Lowering(composition, conversion, fixer, Stopwatch(self.listener))
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:

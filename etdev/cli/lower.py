@@ -14,8 +14,8 @@ from etdev.cli.progress import complain, console, working
 from etdev.schema.documents import LOWERING
 
 if TYPE_CHECKING:
+    from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
-    from etdev.lowering.lowered import Lowered
     from etdev.verify.verification import Verification
 
 

@@ -18,8 +18,8 @@ from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
+    from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
-    from etdev.lowering.lowered import Lowered
     from etdev.verify.verification import Verification
 
 # Ops on portable kernels that are shown.
@@ -115,7 +115,7 @@ def write(
     `lower` loads the model, too. `verify` returns None if that is not wanted. The keyword arguments
     are the values of `settings` and of the lowering options.
     """
-    from etdev.lowering.locking import Lock, lock_of, setup_of
+    from etdev.locking import Lock, lock_of, setup_of
     from etdev.pte.read import read
 
     lock_file = lock_file or (Path("etdev.lock") if locked else None)

@@ -11,7 +11,7 @@ from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from etdev.edge.functional import functional
+from etdev.edge.functional import functional, without_own_writes
 from etdev.edge.opset import Opset
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
@@ -25,7 +25,7 @@ from etdev.registry import answers
 from etdev.registry.keep_whole import MARK, KeepWholeRequests, requesters
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Quirks
-from etdev.schema.stages import DECOMPOSE, FINISH, PLAN, PREPARE, TO_EDGE, VALIDATE
+from etdev.schema.stages import FINISH, PREPARE, TO_EDGE
 from etdev.upstream import edge as upstream
 from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload
@@ -69,94 +69,117 @@ class PluginExpander(Expander):
         """Return True if an op is outside the dialect and one of torch's tables has it."""
         return isinstance(op, OpOverload) and not self._opset.has(op) and bool(further_pieces(op))
 
-    def finish(
-        self, program: ExportedProgram, table: Table, opset: Opset | None = None, method: str = ""
-    ) -> ExportedProgram:
-        """Decompose ops outside the dialect by torch's tables, and apply quirks around that."""
-        functional = self.quirks.apply(FINISH, program, method)
-        finished = (opset or self._opset).decomposed(functional, table)
-        return self.quirks.apply(TO_EDGE, finished, method)
+    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+        """Decompose ops outside the dialect by torch's tables, between the rows of two stages."""
+        functional = self.quirks.apply(FINISH, program, "")
+        return self.quirks.apply(TO_EDGE, self._opset.decomposed(functional, table), "")
 
 
 @define(eq=False)
 class Conversion:
-    """Converts programs to the edge dialect, with the requests of all plugins together.
+    """The conversion of programs to the edge dialect, with the requests of all plugins together.
 
     ExecuTorch's own conversion traces the program once for each partitioner and twice more, and
     verifies it after every step. Here a program is decomposed in one go with all wanted ops whole;
     those that no plugin wants at their place in the decomposed program are then decomposed one by
-    one.
+    one. Each method is a stage of etdev/pipeline.py.
+
+    Args:
+        settings: The user's settings.
+        expander: Its plugins are asked for ops to keep whole.
+        simplifies: Remove redundant work from the converted programs.
+        prepares: Let plugins rewrite programs first, or approximate them.
+        refuses_others: Refuse ops that ExecuTorch doesn't take.
+        approximated: The programs that plugins approximated, by method.
     """
 
     settings: Settings
-    # Its plugins are asked for ops to keep whole.
     expander: PluginExpander
-    # Remove redundant work from the converted programs.
-    simplify: bool = True
-    # Let plugins rewrite programs first, or approximate them.
-    prepare: bool = True
+    simplifies: bool = True
+    prepares: bool = True
+    refuses_others: bool = True
     approximated: dict[str, ExportedProgram] = field(factory=dict)
-    _kept: dict[OpOverload, None] = field(factory=dict)
+    # The ops that are kept whole until plugins are asked, by method; those that may stay so.
+    _whole: dict[str, Sequence[OpOverload]] = field(factory=dict)
     _inside: dict[OpOverload, None] = field(factory=dict)
 
-    def to_edge(self, programs: Mapping[str, ExportedProgram]) -> dict[str, ExportedProgram]:
-        """Convert ATen programs by method; nothing is delegated yet.
-
-        A program in the edge dialect is taken as it is.
-        """
-        settings, config = self.settings, self.settings.compile_config
-        for name in programs.keys() & (settings.constant_methods or {}).keys():
+    def check_names(self, programs: Mapping[str, ExportedProgram]) -> None:
+        """Refuse a method with the name of one that returns a constant."""
+        for name in programs.keys() & (self.settings.constant_methods or {}).keys():
             what = f"constant_methods has {name!r}, which is a method of the model"
             raise SourceError("settings", what, "give the constant another name")
-        edge = {name: self._convert(name, program) for name, program in programs.items()}
-        if upstream.verifies(config):
-            self.refuse_others(edge)
-        if settings.transform_passes is not None:
-            manager = EdgeProgramManager(edge, None, upstream.unverified(config))
-            with unbound(*edge.values()):
-                manager = manager.transform(settings.transform_passes)
-            edge = {name: upstream.lift_constants(manager.exported_program(name)) for name in edge}
-        # ExecuTorch verifies the programs that a manager is made of.
-        EdgeProgramManager(edge, None, config, list(self._kept))
-        for name, source in programs.items():
-            apply = self.expander.quirks.apply
-            edge[name] = apply(VALIDATE, edge[name], name, source)
-            # A program that came in the edge dialect is as its author wants it.
-            if self.simplify and source.dialect != "EDGE":
-                edge[name] = apply(PLAN, simplified(edge[name]), name)
-        return edge
 
-    def refuse_others(self, edge: Mapping[str, ExportedProgram]) -> None:
-        """Refuse converted programs with ops that ExecuTorch doesn't take."""
-        Opset(self.settings.compile_config, self._inside).refuse_others(edge)
+    def prepare(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Let plugins rewrite a program, and take out in-place ops that nothing else can see."""
+        quirks = self.expander.quirks
+        for plugin in self.expander.plugins if self.prepares else ():
+            rewritten = answers.prepare(plugin, program, method)
+            if rewritten is not program:
+                program = quirks.apply(PREPARE, rewritten, method)
+                approximates = getattr(plugin.implementation, "approximates", False)
+                self.approximated |= {method: program} if approximates else {}
+        return without_own_writes(program)
 
-    def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """Convert one program, and decompose the ops that no plugin wants whole at their place."""
-        if program.dialect == "EDGE":
-            return program
-        expander, config = self.expander, self.settings.compile_config
-        functional = self._functional(method, program)
-        requests = KeepWholeRequests(functional, method, expander.plugins)
-        ops = requests.ops
-        self._kept.update(dict.fromkeys(ops))
+    def functionalise(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Make a program functional, so that plugins which want `silu` see it for `silu_`."""
+        return functional(program)
+
+    def decompose(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Decompose all ops but those that a plugin wants whole, by ExecuTorch's table."""
+        requests = KeepWholeRequests(program, method, self.expander.plugins)
+        self._whole[method] = requests.ops
         self._inside.update(requests.inside)
-        expander.kept.update(requests.inside, requests.decomposed)
-        table = {op: pieces for op, pieces in expander.table.items() if op not in ops}
-        decomposed = functional.run_decompositions(table)
-        decomposed = expander.finish(decomposed, table, Opset(config, ops), method)
-        requests = KeepWholeRequests(decomposed, method, expander.plugins)
-        for node in decomposed.graph.nodes:
+        self.expander.kept.update(requests.inside, requests.decomposed)
+        decomposed: ExportedProgram = program.run_decompositions(self._table(method))
+        return decomposed
+
+    def finish(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Decompose ops outside the dialect by torch's tables."""
+        opset = Opset(self.settings.compile_config, self._whole[method])
+        return opset.decomposed(program, self._table(method))
+
+    def to_edge(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Convert a program, and decompose the ops that no plugin wants whole at their place."""
+        expander, config, ops = self.expander, self.settings.compile_config, self._whole[method]
+        requests = KeepWholeRequests(program, method, expander.plugins)
+        for node in program.graph.nodes:
             requests.mark(node)
-        with unbound(decomposed):
-            edge = generate(config, decomposed, ops)
+        with unbound(program):
+            edge = generate(config, program, ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, {*ops, *expander.kept})
         names = {edge_name(op) for op in ops}
         nodes = [n.name for n in edge.graph.nodes if op_name(n) in names and not requesters(n)]
         return expander.expand(edge, nodes).program
 
+    def transform(self, programs: dict[str, ExportedProgram]) -> dict[str, ExportedProgram]:
+        """Refuse ops that ExecuTorch doesn't take, and run the user's passes over all programs."""
+        config, passes = self.settings.compile_config, self.settings.transform_passes
+        if self.refuses_others:
+            Opset(config, self._inside).refuse_others(programs)
+        if passes is None:
+            return programs
+        manager = EdgeProgramManager(programs, None, upstream.unverified(config))
+        with unbound(*programs.values()):
+            manager = manager.transform(passes)
+        return {name: upstream.lift_constants(manager.exported_program(name)) for name in programs}
+
+    def validate(self, programs: dict[str, ExportedProgram]) -> None:
+        """Let ExecuTorch verify the programs, which it does when a manager is made of them."""
+        whole = dict.fromkeys(op for ops in self._whole.values() for op in ops)
+        EdgeProgramManager(programs, None, self.settings.compile_config, list(whole))
+
+    def simplify(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Remove redundant work."""
+        return simplified(program) if self.simplifies else program
+
+    def _table(self, method: str) -> Table:
+        """Return ExecuTorch's decompositions without those of ops that are kept whole."""
+        ops = self._whole[method]
+        return {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
+
     def _decompose_branches(
-        self, module: GraphModule, program: ExportedProgram, ops: Collection[Any]
+        self, module: GraphModule, program: ExportedProgram, ops: Collection[OpOverload]
     ) -> None:
         """Decompose ops that were kept whole in the branches of a module, in place."""
         expander = self.expander
@@ -171,18 +194,6 @@ class Conversion:
                 and (own := expander.pieces(node, program))
             }:
                 inline_in_branch(branch, pieces)
-
-    def _functional(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """Make a program functional after plugins have rewritten it."""
-        quirks = self.expander.quirks
-        prepared = quirks.apply(PREPARE, program, method)
-        for plugin in self.expander.plugins if self.prepare else ():
-            rewritten = answers.prepare(plugin, prepared, method)
-            if rewritten is not prepared:
-                prepared = quirks.apply(PREPARE, rewritten, method)
-                approximates = getattr(plugin.implementation, "approximates", False)
-                self.approximated |= {method: prepared} if approximates else {}
-        return quirks.apply(DECOMPOSE, functional(prepared, method, quirks), method)
 
 
 def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:

@@ -15,8 +15,6 @@ from torch.fx.node import map_arg
 from etdev.edge.simplify.folding import looks_like
 from etdev.graph.ops import is_functional, may_hand_on, sibling, written_through
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.schema.quirk import Quirks
-from etdev.schema.stages import FUNCTIONALISE
 from etdev.upstream.operators import OpOverload, base_name, schema_of
 
 # Views that stay in a functional program, and compositions of views and copies that have no entry
@@ -32,24 +30,27 @@ _PLAIN_VIEWS = {
 _VMAP = "torch._functorch.predispatch"
 
 
-def functional(program: ExportedProgram, method: str, quirks: Quirks) -> ExportedProgram:
-    """Make an ATen program functional, so that plugins which want `silu` see it for `silu_`.
+def without_own_writes(program: ExportedProgram) -> ExportedProgram:
+    """Replace in-place ops that only the program itself can see, if that makes it functional."""
+    # Values under `torch.vmap` compute only between its calls.
+    if _is_functional(program) or any(
+        getattr(node.target, "__module__", "") == _VMAP for node in program.graph.nodes
+    ):
+        return program
+    easier = _with_new_values(program)
+    return easier if _is_functional(easier) else program
 
-    Quirks of the stage ATEN are applied to programs that torch has to trace.
-    """
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Make an ATen program functional, by a trace where that needs one."""
     if _is_functional(program):
         return program
-    # Values under `torch.vmap` compute only between its calls.
-    if not any(getattr(n.target, "__module__", "") == _VMAP for n in program.graph.nodes):
-        easier = _with_new_values(program)
-        if _is_functional(easier):
-            return easier
-    program = quirks.apply(FUNCTIONALISE, program, method)
     ops = {node.target for node in written_through(program.graph)}
     table = torch.export.default_decompositions() if ops else {}
     # torch would take the results of these ops for new values.
     opened = {op: table[op] for op in ops if op in table}
-    return program.run_decompositions(opened)  # type: ignore[no-any-return]
+    traced: ExportedProgram = program.run_decompositions(opened)
+    return traced
 
 
 def _is_functional(program: ExportedProgram) -> bool:

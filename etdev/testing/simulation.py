@@ -21,7 +21,7 @@ from executorch.runtime import Runtime
 
 from etdev.edge.reference import duplicates, written
 from etdev.errors import RunError
-from etdev.lowering.lowered import Lowered
+from etdev.lowered import Lowered
 from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
 from etdev.upstream.emission import content_of

@@ -17,8 +17,8 @@ from executorch.runtime import Runtime
 from torch.export import ExportedProgram
 
 from etdev.files import scratch
+from etdev.lowered import Lowered
 from etdev.lowerer import Lowerer
-from etdev.lowering.lowered import Lowered
 from etdev.pte.read import read
 from etdev.registry import Registry, answers
 from etdev.registry.plugin import Plugin

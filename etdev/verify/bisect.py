@@ -22,13 +22,13 @@ from etdev.edge.source import FORWARD
 from etdev.errors import RunError
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import op_name, where
+from etdev.lowering.lowering import Lowering
 from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, methods_in, read
 from etdev.registry.masked import partitions_of
 from etdev.runtime.child import ChildResult
-from etdev.runtime.decision import Decision
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner
 from etdev.schema.partition import Partition
@@ -52,7 +52,7 @@ class Bisection:
         skipped: The delegates and kernels that could not be called alone.
     """
 
-    decision: Decision
+    decision: Lowering
     plan: MethodPlan
     compiled: Mapping[str, Compiled]
     calls: Sequence[EagerCall]
@@ -142,11 +142,11 @@ class Bisection:
 
     def _emit(self, program: ExportedProgram) -> bytes:
         """Emit a program as it is, apart from the quirks of emission."""
-        quirks = self.decision.quirks
-        program = quirks.apply(EMIT, OwnProgram(program), FORWARD)
-        manager = self.decision.rebuilt({FORWARD: program})
+        fixer = self.decision.fixer
+        program = fixer.apply(EMIT, OwnProgram(program), FORWARD)
+        manager = self.decision.manager({FORWARD: program})
         config = ExecutorchBackendConfig()
-        config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
+        config.sym_shape_eval_pass = EmissionPass(fixer, config.sym_shape_eval_pass, FORWARD)
         return bytes(manager.to_executorch(config).buffer)
 
     def _delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
@@ -190,7 +190,7 @@ class Bisection:
 
 
 def bisection(
-    path: Path, decision: Decision, method: str, calls: Sequence[EagerCall], runner: Runner = PYTHON
+    path: Path, decision: Lowering, method: str, calls: Sequence[EagerCall], runner: Runner = PYTHON
 ) -> Bisection:
     """Make the delegates of a .pte callable, with the decision of the same model and options."""
     artifact = read(path)

@@ -14,13 +14,13 @@ from torch.export import ExportedProgram
 from etdev.edge.reference import Reference
 from etdev.edge.shared_state import shared_states
 from etdev.errors import SourceError, VerifyError, first_line, shown
+from etdev.lowering.lowering import Lowering
 from etdev.pte import ptd
 from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.child import ChildResult
-from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
@@ -49,7 +49,7 @@ class Verifier:
     """Comparison of a .pte with eager PyTorch; `Lowered.verify` explains the options.
 
     Args:
-        decided: Decision of the .pte, which is used to name the delegate or kernel that is wrong.
+        decided: Lowering of the .pte, which is used to name the delegate or kernel that is wrong.
         plugins: Plugins that know which dtype the backends of the .pte round float32 to.
         method: Verify this method alone; None verifies all.
         runner: Name of the runner that makes the calls; None takes those of `verifying`.
@@ -61,7 +61,7 @@ class Verifier:
     edges: bool = False
     tolerance: float | None = None
     data: Path | None = None
-    decided: Decision | None = None
+    decided: Lowering | None = None
     listener: Listener | None = None
     plugins: Sequence[Plugin] = ()
     method: str | None = None

@@ -19,7 +19,7 @@ from etdev.delegate.cache import entry as entries
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.packing import unpacked
 from etdev.errors import EtdevError
-from etdev.lowering.locking import Lock
+from etdev.locking import Lock
 from etdev.pte.embedded_plan import read_ledger
 from etdev.pte.instructions import steps
 from etdev.pte.ptd import keys_of

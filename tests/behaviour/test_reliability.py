@@ -30,7 +30,7 @@ from etdev import Claim, Group, Lowerer, Plan, hookimpl
 from etdev.cli.main import main
 from etdev.delegate.cache.entry import MAGIC, Entry
 from etdev.errors import EtdevError, EtdevWarning
-from etdev.lowering.locking import Lock
+from etdev.locking import Lock
 from etdev.registry import parse
 
 PAGE = Path(__file__).parents[2] / "plugins/RELIABILITY.md"

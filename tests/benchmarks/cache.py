@@ -42,8 +42,8 @@ from torch import nn
 from etdev import Lowerer
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache.digests import Digests
+from etdev.lowered import Lowered
 from etdev.lowering.compilation import Compilation
-from etdev.lowering.lowered import Lowered
 
 ROUNDS = 3
 

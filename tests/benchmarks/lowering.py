@@ -25,7 +25,7 @@ from torch.export import ExportedProgram
 
 from etdev import KeepWhole, Lowerer, hookimpl
 from etdev.delegate.split import Split
-from etdev.runtime.decision import Decision
+from etdev.lowering.lowering import Lowering
 
 ROUNDS = 2
 # Most of ExecuTorch's own time, for a cold lowering in one process.
@@ -238,14 +238,14 @@ def stopwatch() -> Iterator[dict[str, float]]:
 
         return run
 
-    preprocess, join, rebuilt = XnnpackByStructure.preprocess, Split.join, Decision.rebuilt
+    preprocess, join, manager = XnnpackByStructure.preprocess, Split.join, Lowering.manager
     XnnpackByStructure.preprocess = staticmethod(timed(preprocess, "preprocess"))
-    Split.join, Decision.rebuilt = timed(join, "join"), timed(rebuilt, "join")
+    Split.join, Lowering.manager = timed(join, "join"), timed(manager, "join")
     try:
         yield seconds
     finally:
         XnnpackByStructure.preprocess = staticmethod(preprocess)
-        Split.join, Decision.rebuilt = join, rebuilt
+        Split.join, Lowering.manager = join, manager
 
 
 def _print(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:

@@ -46,7 +46,7 @@ class Lower(Stage):
         self.lowered = self.lowerer.lower(artifact)
         self.edge = self.lowered.edge
         # The suite counts the ops that are delegated.
-        before = self.lowered.decision.programs["forward"]
+        before = self.lowered.lowering.programs["forward"]
         self.edge._etrecord = SimpleNamespace(edge_dialect_program=before)
 
     @property

@@ -10,7 +10,7 @@ import pytest
 
 # The process that only hands out tests reads this file too, and needs no torch.
 if TYPE_CHECKING:
-    from etdev.lowering.lowered import Lowered
+    from etdev.lowered import Lowered
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from etdev.errors import PluginError, SourceError
 from etdev.schema.documents import Document
 
 if TYPE_CHECKING:
+    from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
-    from etdev.lowering.lowered import Lowered
     from etdev.verify.verification import Verification
     from etdev_llm.comparison import Comparison
     from etdev_llm.sources import Recipe

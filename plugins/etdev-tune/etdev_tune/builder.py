@@ -14,14 +14,15 @@ from typing import Any, Literal
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev.edge.reference import Reference, untouched_random_state
+from etdev.edge.reference import Reference
 from etdev.edge.source import export
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
+from etdev.locking import Lock, lock_of
+from etdev.lowered import Lowered
 from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
-from etdev.lowering.locking import Lock, lock_of
-from etdev.lowering.lowered import Lowered
+from etdev.lowering.lowering import Lowering
 from etdev.planner.rules import Options
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
@@ -29,13 +30,10 @@ from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
-from etdev.runtime.decision import Decision
 from etdev.runtime.libraries import linked, names_in
 from etdev.schema.limits import Limits
 from etdev.schema.method import Method
 from etdev.schema.plan import Plan
-from etdev.schema.stopwatch import Stopwatch
-from etdev.upstream.tracing import forgotten_code
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import Failure
 from etdev_tune.toml_writer import toml_of
@@ -163,7 +161,7 @@ class Builder:
     setup: Setup
     folder: Path
     _builds: dict[str, Build | Failure] = field(factory=dict)
-    _decisions: dict[str, Decision] = field(factory=dict)
+    _decisions: dict[str, Lowering] = field(factory=dict)
 
     def build(self, candidate: Candidate) -> Build | Failure:
         """Lower a candidate once; a refusal of a plugin or ExecuTorch is a finding about it."""
@@ -221,9 +219,9 @@ class Builder:
         if known is None:
             lowered = lowerer.lower(self.exported)
             # Conversions are as large as the model.
-            self._decisions = dict([*self._decisions.items(), (key, lowered.decision)][-_KEPT:])
+            self._decisions = dict([*self._decisions.items(), (key, lowered.lowering)][-_KEPT:])
             return lowered
-        return lowerer.compilation.lower(lambda: _planned(lowerer, known))
+        return lowerer.lower_again(known)
 
     @cached_property
     def references(self) -> Mapping[str, Reference]:
@@ -238,13 +236,6 @@ class Builder:
             name: evolve(known.method, model=known.program, dynamic_shapes=None)
             for name, known in self.references.items()
         }
-
-
-def _planned(lowerer: Lowerer, known: Decision) -> Decision:
-    """Decide about programs that another lowerer converted for the same plugins."""
-    with untouched_random_state(), forgotten_code():
-        plan, decided = lowerer.compilation.fit().plan(known.converted, known.whole, known.expander)
-    return evolve(known, plan=plan, programs=decided, stages=Stopwatch())
 
 
 def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from etdev.errors import TuneError
 from etdev.files import unseen
-from etdev.lowering.locking import Lock
+from etdev.locking import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
 from etdev_tune.front import with_front

@@ -15,7 +15,7 @@ from etdev.schema.structuring import CONVERTER
 from etdev_tune.report import TUNING, Report
 
 if TYPE_CHECKING:
-    from etdev.lowering.locking import Lock
+    from etdev.locking import Lock
 
 
 @frozen

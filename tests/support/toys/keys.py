@@ -8,8 +8,8 @@ from etdev import Lowerer
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.key import name_of
 from etdev.delegate.compiler_calls import batches, calls_of
+from etdev.lowering.lowering import Lowering
 from etdev.registry import answers
-from etdev.runtime.decision import Decision
 
 
 def keys(
@@ -24,7 +24,7 @@ def keys(
     return keys_of(lowerer, lowerer.decide(model, inputs, **given), change)
 
 
-def keys_of(lowerer: Lowerer, decided: Decision, change: Any = None) -> list[str]:
+def keys_of(lowerer: Lowerer, decided: Lowering, change: Any = None) -> list[str]:
     """The keys of what was decided."""
     composition = lowerer.composition
     splits = [composition.split(p, decided.plan[name]) for name, p in decided.programs.items()]

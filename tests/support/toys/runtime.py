@@ -13,7 +13,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule, get_low
 from executorch.runtime import Runtime
 from packaging.version import Version
 
-from etdev.lowering.lowered import Lowered
+from etdev.lowered import Lowered
 from etdev.upstream.trees import flat
 
 Inputs = Sequence[Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etdev.errors import LockError
-from etdev.lowering.locking import Lock
+from etdev.locking import Lock
 
 
 def lock(payload: str, nodes_key: str = "k", torch: str = "2.13.0") -> Lock:

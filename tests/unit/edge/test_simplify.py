@@ -40,7 +40,7 @@ def programs(module: nn.Module, inputs: tuple[Any, ...], **options: Any) -> Any:
 
 
 def ops(lowered: Any) -> list[str]:
-    nodes = lowered.decision.programs["forward"].graph.nodes
+    nodes = lowered.lowering.programs["forward"].graph.nodes
     return [op_name(node) for node in nodes if node.op == "call_function"]
 
 
@@ -144,7 +144,7 @@ def test_what_constants_decide_is_computed_once() -> None:
     simple = pair[1]
     assert ops(simple) == ["aten.add.Tensor", "aten.add.Tensor"]
     # The table isn't read any more.
-    assert not simple.decision.programs["forward"].state_dict
+    assert not simple.lowering.programs["forward"].state_dict
 
 
 def test_what_is_computed_twice_is_computed_once() -> None:

@@ -14,12 +14,10 @@ from support.toys.runtime import assert_agrees
 from torch import nn
 
 from etdev import Lowerer, Pin, Plan, registry
-from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
 from etdev.errors import PinError, PluginError, RegistryError
 from etdev.graph.method import run_order
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules
-from etdev.quirks.table import Fixer, Table
 from etdev.schema.pins import matches, pins
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
@@ -191,15 +189,12 @@ PLUGINS = (
 def several():
     """Plans the program under pins; it is converted, and what was kept whole decomposed, once."""
     lowerer = Lowerer(PLUGINS)
-    expander = PluginExpander(plugins=lowerer.plugins, quirks=Fixer(Table(())))
-    program = torch.export.export(Several(), PAIR[:1])
-    conversion = Conversion(Settings(), expander)
-    edge = conversion.to_edge({"forward": program})["forward"]
-    whole = take_marks(edge)
+    known = lowerer.decide(torch.export.export(Several(), PAIR[:1]))
+    edge, whole, expander = known.converted, known.whole, known.conversion.expander
 
     def planned(chosen):
         planner = Planner(lowerer.plugins, Rules(pins=tuple(chosen)), expander)
-        return planner.plan(edge, "forward", whole)
+        return planner.plan(edge["forward"], "forward", whole["forward"])
 
     return planned
 

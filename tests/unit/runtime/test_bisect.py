@@ -15,8 +15,8 @@ from torch.export import Dim
 
 from etdev import Lowerer
 from etdev.errors import RunError
+from etdev.lowering.lowering import Lowering
 from etdev.runtime.child import ChildResult
-from etdev.runtime.decision import Decision
 from etdev.verify.bisect import bisection
 from etdev.verify.oracle import EagerCall
 from etdev.verify.tolerance import Tolerance
@@ -28,7 +28,7 @@ class Case:
 
     module: nn.Module
     inputs: Sequence[Any]
-    decision: Decision
+    decision: Lowering
     path: Path
 
     def culprit(self) -> str | None:

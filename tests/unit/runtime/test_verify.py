@@ -127,9 +127,9 @@ def test_state_is_carried_on_and_the_callers_module_keeps_its_own():
 
 def test_a_state_that_starts_elsewhere_is_noticed():
     lowered = Lowerer([]).lower(Sum(), (X,))
-    name = next(iter(lowered.decision.references))
+    name = next(iter(lowered.lowering.references))
     # As if the module had held another value when it was exported.
-    lowered.decision.references[name].state["total"].add_(5)
+    lowered.lowering.references[name].state["total"].add_(5)
     error = refused(lowered)
     assert error.who == "method 'forward'"
     assert error.what.startswith("step 0: output 0 is off by ")
@@ -207,7 +207,7 @@ def test_boundaries_stay_sorted_in_fresh_inputs():
 def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
     shapes = ({0: Dim("rows", max=8)},)
     lowered = Lowerer([]).lower(nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
-    reference = lowered.decision.references["forward"]
+    reference = lowered.lowering.references["forward"]
     for given, sizes in ((), [3, 8, 8, 1, 1, 3]), ([[torch.ones(2, 4)]], [2, 8, 8, 1, 1, 2]):
         calls = session_of(reference, given, 3, resized=True).calls
         assert [len(call.inputs[0]) for call in calls] == sizes
@@ -369,7 +369,7 @@ def test_state_in_python_that_methods_share_is_never_verified(first):
 
 def test_float64_does_not_stand_in_for_a_model_that_is_not_as_it_was():
     lowered = Lowerer([]).lower(Adds(), (X,))
-    session = session_of(lowered.decision.references["forward"], [], 2)
+    session = session_of(lowered.lowering.references["forward"], [], 2)
     first, second = session.calls
     assert session.exact(first)
     assert session.exact(second)
@@ -429,7 +429,7 @@ def test_state_that_a_file_does_not_share_is_said_to_be_unverified(tmp_path, mon
     path = lowered.save(tmp_path / "net.pte")
     assert lowered.verify(path=path, strict=True).calls == 6
     # A file of another tool does not say that each has its own.
-    monkeypatch.setattr("etdev.lowering.lowered.embed_state", lambda *_: None)
+    monkeypatch.setattr("etdev.lowered.embed_state", lambda *_: None)
     other = lowered.save(tmp_path / "other.pte")
     done = lowered.verify(path=other)
     text = "buffer total (adds, reads), which several methods share: in this .pte each has its own"

@@ -13,8 +13,8 @@ from blake3 import blake3
 
 from etdev.delegate.cache.origins import versions
 from etdev.errors import LockError
+from etdev.lowered import Lowered
 from etdev.lowering.compilation import Compilation
-from etdev.lowering.lowered import Lowered
 from etdev.pte.read import compiled
 from etdev.schema.device import Device
 from etdev.schema.report.sheet import listed

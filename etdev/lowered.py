@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -15,16 +14,13 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 from etdev.delegate.split import Weights
 from etdev.errors import ArtifactError, LoweringError, shown, warn_or_raise
 from etdev.files import check_program, publish, scratch, unseen
-from etdev.lowering.composition import guarded
-from etdev.pte.embedded_plan import embed, embed_state
-from etdev.pte.emit import Emitted, add_etrecord, emit
-from etdev.pte.read import methods_of, read
-from etdev.registry.plugin import Plugin
+from etdev.lowering.emission import Emission
+from etdev.lowering.lowering import Lowering
+from etdev.pipeline import EMITTING, VERIFYING, WRITING, run
+from etdev.pte.read import methods_of
 from etdev.runtime.child import CHILD
-from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.libraries import check_libraries
-from etdev.schema.limits import Budget
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Stopwatch
@@ -38,21 +34,15 @@ class Lowered:
     """A program whose partitions are compiled.
 
     Args:
-        decision: The plan, and the programs that it is for.
-        strict: Refuse a program for which this machine's runtime has no kernel.
-        budget: Refuse a program that needs more bytes of libraries.
-        outcomes: How each partition was compiled.
-        weights: The weights that the .pte takes from the model itself.
-        plugins: Asked how their backends round, when the .pte is verified.
+        lowering: What the stages up to `compile` made.
     """
 
-    decision: Decision = field(repr=False)
-    strict: bool
-    budget: Budget | None = field(repr=False)
-    outcomes: tuple[Outcome, ...] = field(repr=False)
-    weights: Weights = field(repr=False)
-    plugins: tuple[Plugin, ...] = field(repr=False)
-    _build: Callable[[], EdgeProgramManager] = field(repr=False)
+    lowering: Lowering = field(repr=False)
+    # The weights that the .pte takes from the model itself.
+    _weights: Weights = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._weights = Weights(self.lowering.programs)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.plan.summary}>"
@@ -66,12 +56,12 @@ class Lowered:
     @property
     def plan(self) -> Plan:
         """The plan."""
-        return self.decision.plan
+        return self.lowering.plan
 
     @property
     def stages(self) -> Stopwatch:
         """Time of each stage so far."""
-        return self.decision.stages
+        return self.lowering.stages
 
     @cached_property
     def edge(self) -> EdgeProgramManager:
@@ -86,7 +76,19 @@ class Lowered:
             cure = "call Lowered.to_executorch instead, or lower with share_state=False"
             warn_or_raise(LoweringError("Lowered.edge", what, cure), False)
         with exclusive_tracing():
-            return self._build()
+            emission = Emission(self.lowering)
+            run(EMITTING[:1], emission)
+            return self.lowering.manager(emission.programs)
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """How each partition was compiled."""
+        return tuple(self.lowering.compiler.outcomes)
+
+    @property
+    def strict(self) -> bool:
+        """True if a program is refused for which this machine's runtime has no kernel."""
+        return self.lowering.composition.rules.strict
 
     def to_executorch(
         self, config: ExecutorchBackendConfig | None = None, *, with_ledger: bool = False
@@ -106,7 +108,8 @@ class Lowered:
             AuditError: The result differs from the plan.
             BudgetError: It needs more bytes of libraries than the budget allows.
         """
-        return self._emit(config, with_ledger, with_record=True).program
+        emission = Emission(self.lowering, config, with_ledger, with_record=True)
+        return self._emitted(emission).emitted.program
 
     def save(
         self,
@@ -135,15 +138,13 @@ class Lowered:
         check_program(path := Path(path))
         if verify:
             CHILD.start()
-        emitted = self._emit(config, with_ledger)
+        emission = self._emitted(Emission(self.lowering, config, with_ledger, who=str(path)))
         with unseen(path) as folder:
-            with self.stages.stage("write"):
-                written = emitted.write(folder / path.name)
-            with self.stages.stage("audit"):
-                emitted.audit(self.plan, read(written).methods, str(path))
+            emission.path = folder / path.name
+            run(WRITING, emission)
             if verify:
-                self.verify(path=written, strict=True)
-            publish((*folder.glob("*.ptd"), written), path)
+                self.verify(path=emission.path, strict=True)
+            publish((*folder.glob("*.ptd"), emission.path), path)
         return path
 
     def verify(  # noqa: PLR0913 (public)
@@ -190,42 +191,33 @@ class Lowered:
         CHILD.start()
         with nullcontext("") if path else scratch() as folder:
             saved = Path(path) if path else self.save(Path(folder) / "program.pte", config)
+            done = list[Verification]()
             verifier = Verifier(
                 saved,
-                self.decision.references,
+                self.lowering.references,
                 steps=steps,
                 edges=edges,
                 tolerance=tolerance,
-                decided=self.decision,
+                decided=self.lowering,
                 listener=self.stages.listener,
-                plugins=self.plugins,
+                plugins=self.lowering.composition.plugins,
                 runner=runner,
             )
-            with self.stages.stage("verify"):
-                done = verifier.verify(inputs)
+            emission = Emission(self.lowering, path=saved)
+            emission.verifier = lambda _: done.append(verifier.verify(inputs))
+            run(VERIFYING, emission)
         if self.strict if strict is None else strict:
-            done.require("leave out strict, or --verify, to accept that")
-        return done
+            done[0].require("leave out strict, or --verify, to accept that")
+        return done[0]
 
-    def _emit(
-        self,
-        config: ExecutorchBackendConfig | None,
-        with_ledger: bool = False,
-        with_record: bool = False,
-    ) -> Emitted:
-        with exclusive_tracing(), self.stages.stage("emit"), forgotten_code():
-            self.weights.refuse_changes()
-            with guarded("to_executorch"):
-                manager, decision = self._build(), self.decision
-                embed_state(manager, self.plan.state)
-                if with_ledger:
-                    embed(manager, self.plan)
-                if with_record:
-                    exported = {name: known.program for name, known in decision.references.items()}
-                    add_etrecord(manager, exported, decision.rebuilt(decision.programs))
-                emitted = emit(manager, self.plan, config, decision.quirks)
-            methods = methods_of(emitted.program.executorch_program)
-            warn_of_missing(methods, self.strict)
-            if self.budget:
-                check_libraries(methods, self.budget)
-        return emitted
+    def _emitted(self, emission: Emission) -> Emission:
+        """Emit a program, and check it against this machine's kernels and the budget."""
+        rules = self.lowering.composition.rules
+        with exclusive_tracing(), forgotten_code():
+            self._weights.refuse_changes()
+            run(EMITTING, emission)
+            methods = methods_of(emission.emitted.program.executorch_program)
+            warn_of_missing(methods, rules.strict)
+            if rules.budget:
+                check_libraries(methods, rules.budget)
+        return emission

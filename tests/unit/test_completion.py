@@ -12,8 +12,8 @@ from support.zoo import state
 from torch import nn
 
 import etdev
+from etdev.completion import completed
 from etdev.errors import LoweringError
-from etdev.lowering.completion import completed
 from etdev.upstream.trees import flat
 
 pytestmark = [

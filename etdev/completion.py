@@ -16,12 +16,15 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.compilation import bar
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
+from etdev.lowering.lowering import Lowering
+from etdev.pipeline import CONVERTING, run
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import check_claimed
 from etdev.quirks.table import Fixer
 from etdev.registry.registry import FALLBACK
 from etdev.schema.plan import MethodPlan
-from etdev.schema.stages import HAND_BACK, OwnProgram
+from etdev.schema.stages import HAND_BACK, PLAN, OwnProgram
+from etdev.schema.stopwatch import Stopwatch
 from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import WITHOUT_DIM_ORDER, Verifier, with_parts
 
@@ -40,30 +43,31 @@ def completed(
     is given is not changed. With `on_failure` the partitions are compiled, too, and the plugins of
     failed ones are barred from their nodes.
     """
-    own, quirks = with_own_symbols(program), Fixer(composition.quirks)
-    expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, quirks=quirks)
-    conversion = Conversion(Settings(WITHOUT_DIM_ORDER), expander, simplify=False, prepare=False)
+    fixer, own = Fixer(composition.quirks), {method: with_own_symbols(program)}
+    expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, quirks=fixer)
+    conversion = Conversion(Settings(WITHOUT_DIM_ORDER), expander, simplifies=False, prepares=False)
+    work = Lowering(composition, conversion, fixer, Stopwatch(), sources=own, programs=dict(own))
     compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
-    with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
+    mode = fake_mode(own[method].graph.nodes)
+    with settled(mode), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
         warnings.simplefilter("ignore", EtdevWarning)
-        with guarded("edge conversion"):
-            edge = conversion.to_edge({method: own})[method]
-            conversion.refuse_others({method: edge})
+        run(CONVERTING[1:], work)
+        edge = work.programs[method]
         whole = take_marks(edge)
         while True:
             plan, decided = composition.planner(expander, barred).plan(edge, method, whole)
-            check_claimed("edge conversion", [plan], NO_PLUGIN)
+            check_claimed(PLAN.name, [plan], NO_PLUGIN)
             if on_failure:
                 compiler.compile({method: composition.split(decided, plan)})
             if not bar(compiler.failures, barred):
                 break
     values = [node.meta.get("val") for node in decided.graph.nodes]
-    written = quirks.apply(HAND_BACK, OwnProgram(_as_aten(decided)), method)
+    written = fixer.apply(HAND_BACK, OwnProgram(_as_aten(decided)), method)
     return plan, _with_new_bindings(written) if unbacked(values) else written
 
 
-@guarded("edge conversion")
+@guarded(HAND_BACK.name)
 def _as_aten(program: ExportedProgram) -> ExportedProgram:
     """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
     # ExecuTorch runs its passes with gradients on, and torch refuses writes to what requires them.
@@ -89,7 +93,7 @@ def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             node.meta.pop("unbacked_bindings", None)
-    with settled(fake_mode(program.graph.nodes)), guarded("edge conversion"):
+    with settled(fake_mode(program.graph.nodes)), guarded(HAND_BACK.name):
         traced: ExportedProgram = program.run_decompositions({})
     # The output node still names the symbols of the trace before.
     traced.graph.output_node().meta.clear()

@@ -1,0 +1,244 @@
+"""The pipeline: the stages from a model to a verified .pte, in their order.
+
+Before a stage, the rows of the quirks table look at the programs that it is given. `Lowerer.plan`
+runs the stages up to `plan`, `Lowerer.lower` those up to `compile`, and `Lowered` the rest each
+time that it is emitted. `etdev.partitioner()` runs those from `prepare` to `simplify`, plans, and
+hands ATen back to ExecuTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing, nullcontext
+from typing import Any, Generic, TypeVar
+
+import torch
+from attrs import evolve, frozen
+from torch.export import ExportedProgram
+
+from etdev.delegate.compile import Compiler
+from etdev.edge.conversion import Conversion, take_marks
+from etdev.edge.shared_state import references_of, shared_states
+from etdev.edge.source import export, refuse_without_values
+from etdev.errors import EtdevError
+from etdev.lowering.compilation import Compilation, CompileProgress, bar
+from etdev.lowering.composition import guarded
+from etdev.lowering.emission import Emission
+from etdev.lowering.lowering import Lowering
+from etdev.lowering.storage import growths
+from etdev.pte.embedded_plan import embed, embed_state
+from etdev.pte.emit import add_etrecord
+from etdev.pte.emit import emit as emit_program
+from etdev.pte.read import read
+from etdev.schema import stages as named
+from etdev.schema.method import Method
+from etdev.schema.stages import Stage
+from etdev.upstream.tracing import without_full_collections
+
+W = TypeVar("W", Lowering, Emission)
+
+
+@frozen(eq=False)
+class Step(Generic[W]):
+    """A stage of the pipeline and its function, which changes the work that it is given.
+
+    Args:
+        stage: Its name, and the kind of program that it is given.
+        run: The function.
+        by_executorch: Errors of ExecuTorch name the stage.
+    """
+
+    stage: Stage[Any]
+    run: Callable[[W], None]
+    by_executorch: bool = False
+
+
+def run(steps: Iterable[Step[W]], work: W) -> None:
+    """Run stages one after the other; each is timed, and its errors name it."""
+    for step in steps:
+        name = step.stage.name
+        with work.stages.stage(name), guarded(name) if step.by_executorch else nullcontext():
+            step.run(work)
+
+
+def each(
+    stage: Stage[ExportedProgram],
+    convert: Callable[[Conversion, ExportedProgram, str], ExportedProgram],
+) -> Step[Lowering]:
+    """Return a stage of the conversion that takes one program after the other."""
+
+    def convert_each(work: Lowering) -> None:
+        for method, program in work.programs.items():
+            # A program that came in the edge dialect is as its author wants it.
+            if work.sources[method].dialect != "EDGE":
+                fixed = work.fixer.apply(stage, program, method)
+                work.programs[method] = convert(work.conversion, fixed, method)
+
+    return Step(stage, convert_each, by_executorch=True)
+
+
+def export_methods(work: Lowering) -> None:
+    """Export the methods to ATen, and remember them in eager PyTorch."""
+    programs = {name: export(method, work.fixer) for name, method in work.methods.items()}
+    shared = work.composition.share_state
+    work.state = [evolve(state, shared=shared) for state in shared_states(programs)]
+    work.references = references_of(work.methods, programs, work.state)
+    for name, program in programs.items() if work.compiles else ():
+        refuse_without_values(name, program)
+    work.programs = programs
+
+
+def link(work: Lowering) -> None:
+    """Let methods that share state declare it."""
+    work.sources = work.fixer.apply(named.LINK, work.programs, "")
+    work.programs = dict(work.sources)
+    work.conversion.check_names(work.programs)
+
+
+def transform(work: Lowering) -> None:
+    """Refuse ops that ExecuTorch doesn't take, and run the user's passes."""
+    work.programs = work.conversion.transform(work.programs)
+
+
+def validate(work: Lowering) -> None:
+    """Let ExecuTorch verify the programs."""
+    work.programs = {
+        method: work.fixer.apply(named.VALIDATE, program, method, work.sources[method])
+        for method, program in work.programs.items()
+    }
+    work.conversion.validate(work.programs)
+
+
+@without_full_collections()
+def plan(work: Lowering) -> None:
+    """Ask the plugins, and decide who runs what and where."""
+    if not work.converted:
+        for name, program in work.conversion.approximated.items():
+            own = {name: Method(name, program)}
+            work.references = {**work.references, **references_of(own, {name: program}, work.state)}
+        work.converted = {
+            method: work.fixer.apply(named.PLAN, program, method)
+            for method, program in work.programs.items()
+        }
+        work.whole = {name: take_marks(program) for name, program in work.converted.items()}
+    expander, composition = work.conversion.expander, work.composition
+    work.plan, work.programs = composition.plan(
+        work.converted, work.whole, expander, work.barred, work.state
+    )
+    composition.check_here(work.plan)
+
+
+@without_full_collections()
+def split(work: Lowering) -> None:
+    """Make a program for each partition."""
+    work.splits = {
+        method: work.composition.split(program, work.plan[method])
+        for method, program in work.programs.items()
+    }
+
+
+def compile_partitions(work: Lowering) -> None:
+    """Compile each partition, or take it from the cache."""
+    work.modules = work.compiler.compile(work.splits)
+
+
+@without_full_collections()
+def join(work: Emission) -> None:
+    """Put methods together again, with a delegate call in place of each partition."""
+    done = work.lowering
+    joined = {name: own.join(done.modules[name]) for name, own in done.splits.items()}
+    work.programs = {
+        method: work.fixer.apply(named.EMIT, named.OwnProgram(program), method)
+        for method, program in joined.items()
+    }
+
+
+def emit(work: Emission) -> None:
+    """Plan memory and emit the program, with ExecuTorch's own passes."""
+    done, plan = work.lowering, work.lowering.plan
+    manager = done.manager(work.programs)
+    embed_state(manager, plan.state)
+    if work.with_ledger:
+        embed(manager, plan)
+    if work.with_record:
+        exported = {name: known.program for name, known in done.references.items()}
+        add_etrecord(manager, exported, done.manager(done.programs))
+    work.emitted = emit_program(manager, plan, work.config, work.fixer)
+
+
+def write(work: Emission) -> None:
+    """Write a .pte, and .ptd files beside it."""
+    work.emitted.write(work.path)
+
+
+def audit(work: Emission) -> None:
+    """Read the .pte back and compare it with the plan."""
+    work.emitted.audit(work.lowering.plan, read(work.path).methods, work.who)
+
+
+def verify(work: Emission) -> None:
+    """Run the .pte, call by call, and compare it with eager PyTorch."""
+    work.verifier(work.path)
+
+
+EXPORTING = (Step(named.EXPORT, export_methods),)
+CONVERTING = (
+    Step(named.LINK, link, by_executorch=True),
+    each(named.PREPARE, Conversion.prepare),
+    each(named.FUNCTIONALISE, Conversion.functionalise),
+    each(named.DECOMPOSE, Conversion.decompose),
+    each(named.FINISH, Conversion.finish),
+    each(named.TO_EDGE, Conversion.to_edge),
+    Step(named.TRANSFORM, transform, by_executorch=True),
+    Step(named.VALIDATE, validate, by_executorch=True),
+    each(named.SIMPLIFY, Conversion.simplify),
+)
+PLANNING = (Step(named.PLAN, plan),)
+COMPILING = (Step(named.SPLIT, split), Step(named.COMPILE, compile_partitions))
+EMITTING = (
+    Step(named.JOIN, join, by_executorch=True),
+    Step(named.EMIT, emit, by_executorch=True),
+)
+WRITING = (Step(named.WRITE, write), Step(named.AUDIT, audit))
+VERIFYING = (Step(named.VERIFY, verify),)
+PIPELINE = (*EXPORTING, *CONVERTING, *PLANNING, *COMPILING, *EMITTING, *WRITING, *VERIFYING)
+
+
+def convert(work: Lowering) -> None:
+    """Run the stages from the exported programs to simplified ones in the edge dialect."""
+    # torch can't trace some programs while gradients are on, such as a scan of integers.
+    with torch.no_grad():
+        run(CONVERTING, work)
+
+
+def decide(work: Lowering) -> None:
+    """Run the stages up to the plan."""
+    run(EXPORTING, work)
+    convert(work)
+    run(PLANNING, work)
+
+
+def lower(work: Lowering, compilation: Compilation) -> None:
+    """Run the stages up to compiled partitions; again from the plan where a compiler failed.
+
+    A lowering that is converted already is planned and compiled only. Workers begin meanwhile.
+    """
+    memory, dispatcher = compilation.workers()
+    with closing(dispatcher) if dispatcher else nullcontext():
+        if not work.converted:
+            run(EXPORTING, work)
+            convert(work)
+        run(PLANNING, work)
+        tell, tolerant = CompileProgress(work), compilation.is_tolerant
+        work.compiler = Compiler(work.composition.plugins, memory, tell, dispatcher, tolerant)
+        run(COMPILING, work)
+        while work.compiler.failures:
+            faults = bar(work.compiler.failures, work.barred)
+            try:
+                run(PLANNING, work)
+            except EtdevError as error:
+                # Such as a budget for portable kernels: the reason is what could not be compiled.
+                raise error from faults[0]
+            run(COMPILING, work)
+    known = growths(work.plan.methods, work.programs, work.compiler.modules)
+    work.plan = evolve(work.plan, growths=tuple(known))
