@@ -11,13 +11,15 @@ from attrs import frozen
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, statically_known_true
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from etdev.graph.inlining import call
-from etdev.graph.nodes import is_unbounded, upper_bound
+from etdev.graph.nodes import graph_modules, is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
-from etdev.schema.stages import PREPARE, VALIDATE
+from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, VALIDATE, OwnProgram
 from etdev.upstream.edge import with_parts
 
 aten = torch.ops.aten
@@ -81,6 +83,41 @@ def _sizes(program: ExportedProgram) -> Iterator[Size]:
                 yield Size(node.name, dim, size, upper_bound(size))
 
 
+def _may_be_negative(node: Node) -> bool:
+    """Return True if an operand of an integer's remainder may be negative, as far as is known."""
+    operands = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in node.args]
+    return isinstance(node.meta.get("val"), torch.SymInt) and any(_least(v) < 0 for v in operands)
+
+
+def _least(number: Any) -> Any:
+    """Return the lower bound of an integer, with sizes of 2 or more taken for 0 or more."""
+    if not isinstance(number, torch.SymInt):
+        return number
+    # torch takes sizes for 2 or more that may be 0 or 1.
+    known = number.node.shape_env.var_to_range
+    sizes = {
+        symbol: ValueRanges(0, given.upper)
+        for symbol, given in known.items()
+        if symbol_is_type(symbol, SymT.SIZE) and given.lower == 2
+    }
+    return bound_sympy(number.node.expr, {**known, **sizes}).lower
+
+
+def sign_as_divisors(program: OwnProgram, found: Sequence[Node]) -> OwnProgram:
+    """Add the divisor to a remainder, and take the remainder of that.
+
+    torch knows the range of the result, as it would not of `a - a // b * b`.
+    """
+    for node in found:
+        divisor = node.args[1]
+        with node.graph.inserting_before(node):
+            signed = call(node, operator.mod, *node.args)
+            node.args = (call(node, operator.add, signed, divisor), divisor)
+    for module in graph_modules(program.graph_module):
+        module.recompile()
+    return program
+
+
 def fixed_sizes(program: ExportedProgram) -> list[Size]:
     """Return the sizes that are symbols with one possible value."""
     return [each for each in _sizes(program) if each.size.node.maybe_as_int() is not None]
@@ -119,6 +156,14 @@ UNKNOWN_POSITIONS = Quirk(
     find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
+SIGNED_REMAINDERS = Quirk(
+    name="signed-remainders",
+    stage=(EMIT, HAND_BACK),
+    summary="The remainder of integers that are no tensors has the sign of the dividend, as in C.",
+    upstream="not reported; executorch/kernels/prim_ops/register_prim_ops.cpp, mod.Scalar",
+    find=Nodes((operator.mod,), _may_be_negative, branches=True),
+    fix=sign_as_divisors,
+)
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
     stage=VALIDATE,
@@ -152,4 +197,4 @@ NARROWED_RANGES = Quirk(
     find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
     fix=widen,
 )
-QUIRKS = (UNKNOWN_POSITIONS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES)
+QUIRKS = (UNKNOWN_POSITIONS, SIGNED_REMAINDERS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES)

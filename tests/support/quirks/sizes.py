@@ -31,3 +31,10 @@ def unbounded_sizes() -> Repro:
 def unknown_positions() -> Repro:
     calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
     return Repro(model(lambda _, x, i: x[i]), calls, expects="error")
+
+
+@repro
+def signed_remainders() -> Repro:
+    calls = [random(rows, 4) for rows in (2, 7, 4)]
+    shapes = (({0: Dim("rows", min=1, max=7)},),)
+    return Repro(model(lambda _, x: x * ((3 - x.shape[0]) % 4)), calls, dynamic_shapes=shapes)
