@@ -11,7 +11,6 @@ from attrs.validators import ge, in_, instance_of, optional
 from etdev.delegate.cache.cache import Cache, Memory
 from etdev.delegate.compiler_calls import Done
 from etdev.delegate.executors.dispatch import Dispatcher
-from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.lowering.composition import Composition
@@ -59,11 +58,10 @@ class Compilation:
     def workers(self) -> tuple[Memory, Dispatcher | None]:
         """Start what compiles for one lowering; without workers, this process does."""
         memory = Memory(self.cache)
-        if self.executor is not None:
-            return memory, Dispatcher(self.executor, memory=memory)
-        if self.jobs == 1:
+        if self.executor is None and self.jobs == 1:
             return memory, None
-        return memory, Dispatcher(start_processes(self.jobs - 1), self.jobs - 1, memory)
+        own = self.jobs - 1 if self.executor is None else 0
+        return memory, Dispatcher(self.executor, own, memory)
 
 
 def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:

@@ -1,20 +1,17 @@
-"""The dispatcher, which gives tasks to an executor and compiles the rest in this process.
+"""The dispatcher, which gives tasks to workers and compiles the rest in this process.
 
-An executor of the user's gets every task that can leave this process. Processes of etdev's own take
-tasks from one end of the list, and this process from the other; in the end it takes back those that
-it would have compiled meanwhile. If a worker is lost, each of its tasks goes to a fresh process,
-alone; if that process dies as well, the backend is the reason.
+An executor of the user's gets every task that can leave this process. Processes of etdev's own get
+one task at a time, from one end of the list, while this process compiles from the other end.
 """
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from concurrent.futures import TimeoutError as NoAnswerError
+from typing import Any
 
 from attrs import define, evolve, field
 
@@ -24,154 +21,121 @@ from etdev.delegate.cache.key import settings
 from etdev.delegate.cache.packing import unpacked
 from etdev.delegate.compiler_calls import Done, Task, compile_error, context
 from etdev.delegate.executors.parcel import LocalOnly, pack
-from etdev.delegate.executors.processes import start_processes
+from etdev.delegate.executors.processes import start_process, stop_process
 from etdev.delegate.executors.request import ONE_AT_A_TIME, Reply, Request, answer
-from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
+from etdev.errors import CacheError, CompileError, first_line
 from etdev.registry.watchdog import waiting_for
 
-# Time that a request may take beyond the limit of its compiler: imports, transfers, its key.
+# Time that a request may take beyond the limit of its compiler: transfers, and imports elsewhere.
 GRACE_S = 60.0
-_OWN = "a process of this machine"
-
-
-def patience_s(task: Task) -> float | None:
-    """Return after how many seconds a worker without an answer is lost; None for never."""
-    return None if task.call.limit_s is None else task.call.limit_s + GRACE_S
 
 
 @define(eq=False)
 class Dispatcher:
-    """An executor, and this process.
+    """Workers, and this process.
 
     Args:
-        executor: Compiles requests.
-        own: Number of its processes if they are etdev's own, else 0.
+        executor: The user's; None for processes of etdev's own.
+        own: The number of these.
         memory: Gets the results.
         begun: Called with each task that is sent, or whose compilation begins in this process.
     """
 
-    executor: Executor
+    executor: Executor | None
     own: int = 0
     memory: Memory = field(factory=Memory)
     begun: Callable[[Task], None] = field(default=lambda task: None)
-    _sent: dict[Future[Reply], tuple[Task, Request]] = field(factory=dict, init=False)
-    _sent_at: dict[Task, float] = field(factory=dict, init=False)
-    # Of the tasks that this process has compiled.
-    _longest_s: float = field(default=0.0, init=False)
-    _lost: list[tuple[Task, Request, str]] = field(factory=list, init=False)
-    _local: deque[Task] = field(factory=deque, init=False)
-    # Done when one of etdev's own processes has imported torch and ExecuTorch.
-    _ready: Future[int] | None = field(default=None, init=False)
+    # Tasks that only this process can compile are at the end.
+    _waiting: deque[Task] = field(factory=deque, init=False)
+    # With the worker, and the time on the monotonic clock.
+    _sent: dict[Future[Reply], tuple[Task, Executor, float]] = field(factory=dict, init=False)
+    # etdev's own processes by what each is doing; at first it imports torch and ExecuTorch.
+    _processes: dict[Executor, Future[Any]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._ready = self.executor.submit(os.getpid) if self.own else None
+        for _ in range(self.own):
+            self._start()
 
     def run(self, tasks: Sequence[Task], here: Callable[[Task], Done]) -> Iterator[Done]:
-        """Compile tasks, in any order; `here` compiles one in this process."""
+        """Compile tasks, in any order; `here` compiles one in this process.
+
+        Raises:
+            CompileError: The user's executor lost a task, or gives no answer. If a process of
+                etdev's own dies, its task is done, with an error.
+        """
         # Those that only a worker can compile first, and large ones, so that none of them is the
         # last to begin.
-        waiting = deque(sorted(tasks, key=lambda task: (self._shares(task), -task.call.nodes)))
-        while waiting or self._sent or self._local or self._lost:
-            while waiting and not self._lost and len(self._sent) < self._room(waiting):
-                self._send(waiting.popleft())
-            if ready := [future for future in self._sent if future.done()]:
-                for future in ready:
-                    yield from self._received(future)
-            elif self._local:
-                yield self._here(self._local.popleft(), here)
+        order = sorted(tasks, key=lambda task: (self._shares(task), -task.call.nodes))
+        waiting = self._waiting = deque(order)
+        while waiting or self._sent:
+            if done := next((future for future in self._sent if future.done()), None):
+                yield from self._received(done)
+            elif waiting and (worker := self._free(waiting[0])):
+                yield from self._send(waiting.popleft(), worker)
             elif waiting and self._shares(waiting[-1]):
-                yield self._here(waiting.pop(), here)
-            elif task := self._taken_back():
-                yield self._here(task, here)
-            elif self._sent:
-                self._wait()
+                self.begun(waiting[-1])
+                with ONE_AT_A_TIME:
+                    yield here(waiting.pop())
             else:
-                yield from self._retry()
+                yield from self._wait()
 
     def close(self) -> None:
         """Cancel requests that have not begun, and end etdev's own processes."""
         for future in self._sent:
             future.cancel()
         self._sent.clear()
-        if self.own:
-            # loky's own argument.
-            self.executor.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
+        while self._processes:
+            stop_process(self._processes.popitem()[0])
 
-    @property
-    def _worker(self) -> str:
-        return _OWN if self.own else f"a worker of the {type(self.executor).__name__}"
+    def _start(self) -> None:
+        process = start_process()
+        self._processes[process] = process.submit(os.getpid)
 
     def _shares(self, task: Task) -> bool:
-        """Return True if this process may compile a task that a worker could compile, too."""
-        # Only a worker can be ended when it takes too long.
-        return self.own > 0 and task.call.limit_s is None
+        """Return True if this process compiles a task when no worker is free."""
+        # Only another process can be ended when it takes too long.
+        return bool(task.stays) or (self.executor is None and task.call.limit_s is None)
 
-    def _room(self, waiting: Sequence[Task]) -> int:
-        """Return how many requests the executor may have."""
-        if not self._shares(waiting[0]):
-            return len(waiting) + len(self._sent)
-        # One to work on and one to go on with for each process, and a task for this one.
-        begun = self._ready is not None and self._ready.done()
-        return 2 * self.own if begun and len(waiting) > 1 else 0
+    def _free(self, task: Task) -> Executor | None:
+        """Return a worker that may have a task now."""
+        if task.stays or self.executor:
+            return None if task.stays else self.executor
+        return next((worker for worker, doing in self._processes.items() if doing.done()), None)
 
-    def _taken_back(self) -> Task | None:
-        """Return a task that this process compiles rather than wait for it, no longer sent.
-
-        The first task of a fresh worker takes seconds longer. The results are the same.
-        """
-        since = time.monotonic() - self._longest_s
-        for future, (task, _) in reversed(self._sent.items()):
-            if self._shares(task) and (future.cancel() or self._sent_at[task] <= since):
-                del self._sent[future]
-                return task
-        return None
-
-    def _here(self, task: Task, here: Callable[[Task], Done]) -> Done:
-        self.begun(task)
-        with ONE_AT_A_TIME:
-            done = here(task)
-        self._longest_s = max(self._longest_s, done.seconds)
-        return done
-
-    def _send(self, task: Task) -> None:
+    def _send(self, task: Task, worker: Executor) -> Iterator[Done]:
         try:
             if not (task.key or task.why):
                 with context(task.call.plugin, task.call.first.device) as changes:
                     task = self.memory.task(task.call, changes)
             if not task.key:
                 raise LocalOnly(task.why)
-            parcel = pack(task.call)
+            packed = pack(task.call)
         except LocalOnly as error:
-            self._local.append(evolve(task, stays=str(error)))
+            self._waiting.append(evolve(task, stays=str(error)))
             return
         cache = self.memory.cache.settings if self.memory.cache and self.memory.enabled else None
-        request = Request(parcel, task.key, settings(), cache)
+        request = Request(*packed, task.key, settings(), cache, exits=worker in self._processes)
         self.begun(task)
-        self._sent_at[task] = time.monotonic()
+        start = time.monotonic()
         try:
-            self._sent[self._submit(request)] = task, request
+            future = worker.submit(answer, request)
         except Exception as error:  # Whatever an executor that can't go on raises.
-            self._lose(task, request, first_line(error))
-
-    def _submit(self, request: Request) -> Future[Reply]:
-        return self.executor.submit(answer, evolve(request, exits=self.own > 0))
-
-    def _lose(self, task: Task, request: Request, why: str) -> None:
-        first = task.call.first
-        self._lost.append((task, request, f"{first.plugin}: {first.where}: {why}"))
+            yield self._lost(error, task, worker, start)
+            return
+        self._sent[future] = task, worker, start
+        if worker in self._processes:
+            self._processes[worker] = future
 
     def _received(self, future: Future[Reply]) -> Iterator[Done]:
-        task, request = self._sent.pop(future)
+        """Yield what a worker made of a task, unless the task is for this process."""
+        task, worker, start = self._sent.pop(future)
         try:
             reply = future.result()
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # CancelledError is not an Exception everywhere.
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            self._lose(task, request, first_line(error))
-        else:
-            yield from self._read(task, reply)
-
-    def _read(self, task: Task, reply: Reply) -> Iterator[Done]:
+            yield self._lost(error, task, worker, start)
+            return
         if reply.error:
             reply.error.__cause__ = reply.cause
             yield Done(task, error=reply.error, seconds=reply.seconds)
@@ -183,70 +147,47 @@ class Dispatcher:
             count = len(task.call.jobs)
             results = unpacked(entry, count, "a worker's reply", self.memory.weights)
         except (LocalOnly, CacheError) as error:
-            self._local.append(evolve(task, stays=str(error)))
+            self._waiting.append(evolve(task, stays=str(error)))
             return
-        if not self.own:
+        if self.executor:
             # Processes of this machine have put it there themselves.
             self.memory.store(entry)
         yield Done(task, results, seconds=reply.seconds)
 
-    def _wait(self) -> None:
-        """Wait for a reply; if none comes in time, all requests are lost.
+    def _wait(self) -> Iterator[Done]:
+        """Wait for a reply or a free process; if none comes in time, a request is lost.
 
-        The time of one request says nothing, since it may have waited for a worker. Each worker
-        refuses by itself a call that takes too long.
+        A request may wait for a worker of the user's, so that its own time says nothing. Each
+        worker refuses by itself a call that takes too long.
         """
-        sent = list(self._sent.items())
-        if any(self._shares(task) for _, (task, _) in sent):
-            wait(self._sent, self._longest_s, FIRST_COMPLETED)
-            return
-        limits = [patience_s(task) for _, (task, _) in sent]
-        limit = None if None in limits else max(known for known in limits if known is not None)
-        first = sent[0][1][0].call
-        what = f"{first.what} in {self._worker}"
+        sent = [task.call for task, *_ in self._sent.values()]
+        known = [call.limit_s for call in sent if call.limit_s is not None]
+        limit = max(known) + GRACE_S if known and len(known) == len(sent) else None
+        first = sent[0] if sent else self._waiting[0].call
+        worker = f"a worker of the {type(self.executor).__name__}"
+        what = f"{first.what} in {worker if self.executor else 'a process of this machine'}"
+        awaited = [f for f in (*self._sent, *self._processes.values()) if not f.done()]
         with waiting_for(first.plugin.name, what, setting="compile_timeout_s"):
-            done, _ = wait(self._sent, limit, FIRST_COMPLETED)
-        if not done and limit is not None:
-            self._sent.clear()
-            for future, (task, request) in sent:
-                future.cancel()
-                self._lose(task, request, f"no answer in {limit:g} s from {self._worker}")
+            done, _ = wait(awaited, limit, FIRST_COMPLETED)
+        if not done:
+            error = TimeoutError(f"no answer in {limit:g} s")
+            yield self._lost(error, *self._sent.pop(next(iter(self._sent))))
 
-    def _retry(self) -> Iterator[Done]:
-        """Give each lost request to a process that has no other, and that lost none itself."""
-        what = self._lost[0][2]
-        text = f"executor: a worker was lost ({what}); going on with new processes of this machine"
-        warnings.warn(text, EtdevWarning, stacklevel=2)
-        lost, self._lost, fresh = self._lost, [], False
-        for task, request, _ in lost:
-            if not fresh:
-                self.close()
-                self.executor, self.own, fresh = start_processes(1), 1, True
-            start = time.perf_counter()
-            try:
-                reply = self._again(task, request)
-            except CompileError as error:
-                fresh = False
-                yield Done(task, error=error, seconds=time.perf_counter() - start, died=True)
-            else:
-                yield from self._read(task, reply)
-
-    def _again(self, task: Task, request: Request) -> Reply:
-        """Return the reply of the second process, or raise that it died or froze as well."""
-        start, call, limit = time.monotonic(), task.call, patience_s(task)
-        try:
-            # Its imports don't count.
-            self.executor.submit(int).result()
-            start = time.monotonic()
-            what = f"{call.what} in the second process"
-            with waiting_for(call.plugin.name, what, setting="compile_timeout_s"):
-                return self._submit(request).result(limit)
-        except NoAnswerError:
-            what = f"two workers froze, no answer in {limit:g} s from {_OWN}"
-            raise compile_error(call.jobs[0], what) from TimeoutError(what)
-        except Exception as error:  # loky's own: the backend's is in the reply.
-            if call.limit_s is not None and time.monotonic() - start > call.limit_s:
-                what = f"two processes were ended after {call.limit_s:g} s"
-                raise compile_error(call.jobs[0], what) from TimeoutError(what)
-            what = f"two processes died of it, {first_line(error)}"
-            raise compile_error(call.jobs[0], what) from error
+    def _lost(self, error: BaseException, task: Task, worker: Executor, start: float) -> Done:
+        """Return that a process of etdev's own died of a task; raise if it is the user's."""
+        call, seconds = task.call, time.monotonic() - start
+        if worker not in self._processes:
+            what = f"{call.what} was lost by a worker of the {type(worker).__name__}"
+            cure = "see what it logs, or lower without executor="
+            raise CompileError(call.plugin.name, f"{what}: {first_line(error)}", cure) from error
+        del self._processes[worker]
+        stop_process(worker)
+        if self._waiting:
+            self._start()
+        what = f"its process died of it, {first_line(error)}"
+        if call.limit_s is not None and seconds > call.limit_s:
+            what = f"its process was ended after {call.limit_s:g} s"
+            error = TimeoutError(what)
+        fault = compile_error(call.jobs[0], what)
+        fault.__cause__ = error
+        return Done(task, error=fault, seconds=seconds, died=True)

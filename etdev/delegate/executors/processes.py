@@ -43,26 +43,28 @@ def hide_logs() -> None:
     torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
 
 
-def start_processes(count: int) -> Executor:
-    """Return an executor whose processes import torch and ExecuTorch; they start with a first call.
+def start_process() -> Executor:
+    """Return an executor with one process, which imports torch and ExecuTorch at its first call.
 
-    loky starts them afresh: torch's threads don't survive a fork, and the user's `__main__` must
-    not run again.
+    loky starts it afresh: torch's threads don't survive a fork, and the user's `__main__` must not
+    run again.
     """
     from loky import ProcessPoolExecutor
-    from loky.backend import get_context
 
-    executor: Executor = ProcessPoolExecutor(
-        count, context=get_context("loky"), initializer=_prepare, initargs=(list(sys.path),)
-    )
+    executor: Executor = ProcessPoolExecutor(1, initializer=_prepare)
     return executor
 
 
-def _prepare(path: list[str]) -> None:
-    """Import everything that compiling needs, with the `sys.path` of the starting process."""
+def stop_process(executor: Executor) -> None:
+    """End the process of an executor, whatever it does."""
+    # loky's own argument.
+    executor.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
+
+
+def _prepare() -> None:
+    """Import everything that compiling needs."""
     # Ctrl-C is for the process that started this one, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.path[:] = path
     warnings.simplefilter("ignore")
     with loading():
         hide_logs()

@@ -19,7 +19,7 @@ from etdev.delegate.cache.cache import Cache, Memory
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.key import settings
 from etdev.delegate.compiler_calls import context
-from etdev.delegate.executors.parcel import LocalOnly, Parcel, unpack_call, unpack_plugin
+from etdev.delegate.executors.parcel import LocalOnly, unpack_call, unpack_plugin
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.schema.caching import CacheSettings
 
@@ -32,13 +32,16 @@ class Request:
     """A call that a worker is asked to compile.
 
     Args:
+        plugin: Its plugin and device, as `pack` returns them.
+        call: The rest of it.
         key: The cache key that it must have in the worker, too.
         settings: Settings of torch that compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
         exits: True if the worker is a process of etdev's, which ends when it compiles for too long.
     """
 
-    parcel: Parcel
+    plugin: bytes
+    call: bytes
     key: str
     settings: Mapping[str, Any]
     cache: CacheSettings | None
@@ -46,14 +49,14 @@ class Request:
 
 
 class WorkerError(Exception):
-    """An error that a backend raised in a worker, as one line and with the tracebacks of all."""
+    """An error that a backend raised in a worker, as one line and as the tracebacks of all."""
 
-    def __init__(self, line: str, trace: str, worker: str) -> None:
-        super().__init__(line, trace, worker)
-        self.line, self.trace, self.worker = line, trace, worker
+    def __init__(self, line: str, trace: str) -> None:
+        super().__init__(line, trace)
+        self.line, self.trace = line, trace
 
     def __str__(self) -> str:
-        return f"{self.line}\n\nin {self.worker}:\n{self.trace}"
+        return f"{self.line}\n\n{self.trace}"
 
 
 @frozen
@@ -74,23 +77,28 @@ class Reply:
 def answer(request: Request) -> Reply:
     """Compile a request; called in a worker."""
     start = time.perf_counter()
-    with ONE_AT_A_TIME, _taken_over(request.settings):
+    with ONE_AT_A_TIME:
+        before = settings()
         try:
+            _set(request.settings)
             reply = Reply(_compiled(request))
         except CompileError as error:
-            line, trace = first_line(error.__cause__ or error), traceback.format_exception(error)
-            reply = Reply(error=error, cause=WorkerError(line, "".join(trace), _process()))
+            trace = f"in {_process()}:\n{''.join(traceback.format_exception(error))}"
+            line = first_line(error.__cause__ or error)
+            reply = Reply(error=error, cause=WorkerError(line, trace))
         except (LocalOnly, Uncacheable, EtdevError) as error:
             # An EtdevError here is the fault of this machine: the plugin is unfit.
             reply = Reply(local_only=str(error))
+        finally:
+            _set(before)
     return evolve(reply, seconds=time.perf_counter() - start)
 
 
 def _compiled(request: Request) -> bytes:
-    plugin, device = unpack_plugin(request.parcel)
+    plugin, device = unpack_plugin(request.plugin)
     memory = Memory(None if request.cache is None else Cache(request.cache))
     with context(plugin, device) as changes:
-        call = unpack_call(request.parcel, plugin)
+        call = unpack_call(request.call, plugin)
         task = memory.task(call, changes)
         # An equal key promises equal bytes: the program and all versions are the same.
         if task.key != request.key:
@@ -104,18 +112,8 @@ def _compiled(request: Request) -> bytes:
     return entry.to_bytes()
 
 
-@contextmanager
-def _taken_over(wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Set torch as in another process, given what `settings` returned there."""
-    before = settings()
-    try:
-        _set(wanted)
-        yield
-    finally:
-        _set(before)
-
-
 def _set(wanted: Mapping[str, Any]) -> None:
+    """Set torch as in another process, given what `settings` returned there."""
     if torch.get_num_threads() != wanted["threads"]:
         torch.set_num_threads(wanted["threads"])
     torch.set_grad_enabled(wanted["grad"])
