@@ -18,9 +18,9 @@ from etdev.lowering.emission import Emission
 from etdev.lowering.lowering import Lowering
 from etdev.pipeline import EMITTING, VERIFYING, WRITING, run
 from etdev.pte.read import methods_of
+from etdev.runtime import libraries
 from etdev.runtime.child import CHILD
 from etdev.runtime.kernels import warn_of_missing
-from etdev.runtime.libraries import check_libraries
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Stopwatch
@@ -218,6 +218,6 @@ class Lowered:
             run(EMITTING, emission)
             methods = methods_of(emission.emitted.program.executorch_program)
             warn_of_missing(methods, rules.strict)
-            if rules.budget:
-                check_libraries(methods, rules.budget)
+            if rules.budget and rules.budget.runtime_bytes is not None:
+                libraries.counter()(methods, rules.budget.runtime_bytes)
         return emission

@@ -17,6 +17,7 @@ from etdev.lowering.composition import Composition
 from etdev.lowering.lowering import Lowering
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
+from etdev.runtime import libraries
 from etdev.schema.converters import refusing
 from etdev.schema.ledger import Verdict
 from etdev.schema.partition import Partition
@@ -45,7 +46,12 @@ class Compilation:
     on_failure: str = field(default="error", validator=in_(ON_FAILURE))
 
     def fit(self) -> Composition:
-        """Leave out the plugins that can't compile here, once; refuse one that the user named."""
+        """Leave out the plugins that can't compile here, once; refuse one that the user named.
+
+        A budget of libraries is refused here, too, if none can count them.
+        """
+        if self.composition.rules.budget and self.composition.rules.budget.runtime_bytes:
+            libraries.counter()
         if not self.composition.probed:
             self.composition = self.composition.fit(self.is_tolerant)
         return self.composition

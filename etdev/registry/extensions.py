@@ -14,7 +14,7 @@ from etdev.errors import PluginError, first_line
 from etdev.registry.watchdog import waiting_for
 
 COMMANDS, NEW = "etdev.commands", "etdev.new"
-RUNNERS, VIEWS = "etdev.runners", "etdev.views"
+RUNNERS, VIEWS, BUDGETS = "etdev.runners", "etdev.views", "etdev.budgets"
 # Additions by etdev's own distributions, and the extra of etdev that installs each. No other name
 # may be suggested to pip: anyone can upload a distribution called etdev-something.
 EXTRAS = {
@@ -22,6 +22,7 @@ EXTRAS = {
     NEW: {"app": "cpp"},
     RUNNERS: {"cpp": "cpp"},
     VIEWS: {"html": "page", "node-data": "page"},
+    BUDGETS: {"runtime_bytes": "cpp"},
 }
 # Set in the environment, it limits imports to what is named.
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"

@@ -1,148 +1,25 @@
-"""Shared libraries of the installed ExecuTorch that a C++ program needs for a `.pte`."""
+"""The bytes of shared libraries that a C++ program needs for a `.pte`, as etdev-cpp counts them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Iterable, Mapping
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
-from attrs import frozen
-
-from etdev.errors import BudgetError
 from etdev.pte.artifact import MethodArtifact
-from etdev.schema.limits import Budget
+from etdev.registry import extensions
 
-# Loads and executes programs; every program needs it.
-RUNTIME = "executorch"
-_SUFFIXES = (".so", ".dylib", ".dll")
-
-
-@frozen(order=True)
-class Library:
-    """A shared library, with its size first so that smaller ones come first."""
-
-    size_bytes: int
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """Its name for the linker, as in `-lexecutorch`."""
-        return self.path.stem.removeprefix("lib")
-
-    def holds(self, name: str) -> bool:
-        """Return True if it holds a text that ends with a name, and no longer name.
-
-        A library registers its backends and kernels by such texts, and names the libraries that it
-        needs by them.
-        """
-        data, wanted, place = _contents(self.path), name.encode() + b"\0", -1
-        while (place := data.find(wanted, place + 1)) >= 0:
-            # Bytes, not a str: code before the name may end with 0xff, in which str sees a letter.
-            before = data[place - 1 : place]
-            if not (before.isalnum() or before in b"_:."):
-                return True
-        return False
+# Counts the bytes for methods; refuses more than a limit, or what it can't count under a limit.
+Counter = Callable[[Iterable[MethodArtifact], int | None], int]
 
 
-@frozen
-class Linked:
-    """The libraries for the backends and kernels of a program.
+def counter() -> Counter:
+    """Return the function that counts them.
 
-    Args:
-        libraries: The backends and kernels that each is needed for; none for the runtime, and for a
-            library that another one needs.
-        missing: The backends and kernels that no installed library has.
+    Raises:
+        PluginError: etdev-cpp is not installed.
     """
-
-    libraries: Mapping[Library, tuple[str, ...]]
-    missing: tuple[str, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all libraries."""
-        return sum(library.size_bytes for library in self.libraries)
-
-    def saved_without(self, library: Library) -> int:
-        """Return the bytes that a program saves which needs nothing of a library."""
-        names = (name for own in self.libraries.values() for name in own)
-        return self.size_bytes - linked(set(names) - {*self.libraries[library]}).size_bytes
-
-
-@cache
-def installed() -> tuple[Library, ...]:
-    """Return the libraries for C++ of the installed ExecuTorch; none before ExecuTorch 1.5."""
-    spec = find_spec("executorch")
-    folders = [Path(place, "lib") for place in (spec and spec.submodule_search_locations) or ()]
-    files = [file for folder in folders for file in folder.glob(f"*{RUNTIME}*")]
-    return tuple(sorted(Library(f.stat().st_size, f) for f in files if f.suffix in _SUFFIXES))
-
-
-def linked(names: Iterable[str]) -> Linked:
-    """Return the libraries for some backends and kernels, and all that these libraries need."""
-    runtime = [library for library in installed() if library.name == RUNTIME]
-    found: dict[Library, list[str]] = {library: [] for library in runtime}
-    missing = []
-    for name in sorted(names):
-        holders = [library for library in installed() if library.holds(name)]
-        if holders:
-            chosen = next((library for library in holders if library in found), holders[0])
-            found.setdefault(chosen, []).append(name)
-        else:
-            missing.append(name)
-    for library in _needed(found):
-        found.setdefault(library, [])
-    return Linked({library: tuple(own) for library, own in found.items()}, tuple(missing))
-
-
-def link_flags(libraries: Collection[Library]) -> tuple[str, ...]:
-    """Return the linker's options for libraries, which register themselves when they are loaded."""
-    if not libraries:
-        return ()
-    folder = next(iter(libraries)).path.parent
-    keep = () if sys.platform == "darwin" else ("-Wl,--no-as-needed",)
-    names = (f"-l{library.name}" for library in libraries)
-    return (f"-L{folder}", *keep, *names, f"-Wl,-rpath,{folder}")
-
-
-def names_in(methods: Iterable[MethodArtifact]) -> set[str]:
-    """Return the kernels and backends of methods."""
-    return {name for m in methods for name in (*m.operators, *(d.backend_id for d in m.delegates))}
-
-
-def check_libraries(methods: Iterable[MethodArtifact], budget: Budget) -> None:
-    """Refuse a program that needs more bytes of libraries than a budget allows, or unknown ones."""
-    if budget.runtime_bytes is None:
-        return
-    known = linked(names_in(methods))
-    if known.missing or not known.libraries:
-        lacking = ", ".join(known.missing) or RUNTIME
-        what = f"runtime_bytes can't be checked: no library of this ExecuTorch has {lacking}"
-        raise BudgetError("budget", what, "leave runtime_bytes out")
-    if known.size_bytes > budget.runtime_bytes:
-        texts = (
-            f"{library.path.name} {library.size_bytes}" + (f" for {', '.join(own)}" if own else "")
-            for library, own in known.libraries.items()
-        )
-        raise BudgetError(
-            "budget",
-            f"runtime_bytes is {budget.runtime_bytes}, and its libraries have {known.size_bytes}: "
-            f"{'; '.join(texts)}",
-            "delegate these, which etdev explain helps with, or raise runtime_bytes",
-        )
-
-
-def _needed(libraries: Collection[Library]) -> list[Library]:
-    """Return libraries with all that they need, directly and indirectly."""
-    found = list(libraries)
-    for library in found:
-        found += [
-            other for other in installed() if other not in found and library.holds(other.path.name)
-        ]
+    found: Counter = extensions.load(
+        extensions.BUDGETS,
+        "runtime_bytes",
+        lambda value: "" if callable(value) else "is not a function",
+    )
     return found
-
-
-@cache
-def _contents(path: Path) -> bytes:
-    return path.read_bytes()

@@ -80,7 +80,8 @@ class Budget:
             of `fallback_ops`. If left out it is 0, or without limit where `runtime_bytes` is given.
         fallback_ops: Globs of op names whose nodes may fall back in any number.
         runtime_bytes: Most bytes of the installed ExecuTorch's libraries that a C++ program needs
-            for the `.pte`, as `etdev size` lists them. Checked before a `.pte` is written.
+            for the `.pte`, as `etdev size` of etdev-cpp lists them. Checked before a `.pte` is
+            written.
     """
 
     max_fallback_nodes: int | None = field(

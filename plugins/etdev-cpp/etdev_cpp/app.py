@@ -17,10 +17,10 @@ from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
 from etdev.runtime.inputs import prepared, random_inputs
-from etdev.runtime.libraries import linked, names_in
 from etdev.schema.report.sheet import size
 from etdev_cpp.frames import raw
 from etdev_cpp.interface import Interface
+from etdev_cpp.libraries import linked, names_in
 from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
 
 _ENDING = ".txt"

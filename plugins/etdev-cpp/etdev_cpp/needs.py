@@ -12,9 +12,9 @@ from attrs import define, frozen
 from etdev.errors import ArtifactError
 from etdev.files import scratch, write_atomically
 from etdev.pte.embedded_plan import find_ledger
-from etdev.runtime.libraries import Linked, link_flags, linked
 from etdev.schema.plan import Plan
 from etdev_cpp.footprint import CONSTANTS, Footprint, measure
+from etdev_cpp.libraries import Linked, link_flags, linked
 
 _PORTABLE = "portable"
 # The most kernels that a sentence names.

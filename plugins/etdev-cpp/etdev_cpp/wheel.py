@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from etdev.errors import RunError
-from etdev.runtime.libraries import RUNTIME, installed, link_flags
+from etdev_cpp.libraries import RUNTIME, installed, link_flags
 
 # The wheel's own CMake files define these; without the first its headers can't be compiled.
 DEFINITIONS = (

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 from attrs import evolve
-from etdev_cpp import build, needs
+from etdev_cpp import build, libraries, needs
 from etdev_cpp.footprint import CONSTANTS, DELEGATE, NAMED, PADDING, PLAN, STATE, measure
+from etdev_cpp.libraries import installed, link_flags, linked
 from etdev_cpp.needs import needs_of, write_operators
 from etdev_cpp.size import SIZE
 from etdev_cpp.wheel import Wheel
@@ -27,8 +28,6 @@ from torch import arange, ones, randn
 
 from etdev import Lowerer
 from etdev.pte.read import read
-from etdev.runtime import libraries
-from etdev.runtime.libraries import installed, link_flags, linked
 
 GOLDEN = Path(__file__).parent / "documents.txt"
 # ExecuTorch aligns segments, and constants in them, to this many bytes at most.

@@ -6,7 +6,7 @@ import errno
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +28,10 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
+from etdev.registry.extensions import BUDGETS, candidates
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
-from etdev.runtime.libraries import linked, names_in
+from etdev.runtime import libraries
 from etdev.schema.limits import Limits
 from etdev.schema.method import Method
 from etdev.schema.plan import Plan
@@ -116,7 +117,7 @@ class Build:
         digest: Digest of all files; equal ones are measured once.
         size_bytes: Size of all files.
         runtime_bytes: Size of the libraries of ExecuTorch that a C++ program needs for it, as far
-            as the installed ExecuTorch has them.
+            as the installed ExecuTorch has them; 0 without etdev-cpp.
         methods: Inputs and outputs of its methods, by name.
         seconds: Seconds that it took.
     """
@@ -238,6 +239,10 @@ class Builder:
         }
 
 
+def _library_bytes(methods: Iterable[MethodArtifact]) -> int:
+    return libraries.counter()(methods, None) if candidates(BUDGETS) else 0
+
+
 def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
     """Describe the build of files that are written."""
     data = tuple(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
@@ -252,7 +257,7 @@ def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: floa
         data=data,
         digest=digest.hexdigest(),
         size_bytes=sum(file.stat().st_size for file in (path, *data)),
-        runtime_bytes=linked(names_in(methods.values())).size_bytes,
+        runtime_bytes=_library_bytes(methods.values()),
         methods=methods,
         plan=lowered.plan,
         seconds=seconds,

@@ -13,6 +13,7 @@ from attrs import evolve
 from etdev.edge.source import methods_of
 from etdev.errors import TuneError
 from etdev.files import check_program, scratch, unseen
+from etdev.runtime import libraries
 from etdev.schema.method import Method
 from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Builder, Setup
@@ -26,7 +27,7 @@ from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.precision.data import data_of
 from etdev_tune.precision.exploration import Exploration
 from etdev_tune.precision.schemes import schemes_of
-from etdev_tune.record import LATENCY, OBJECTIVES
+from etdev_tune.record import LATENCY, OBJECTIVES, SIZE
 from etdev_tune.report import Limits
 from etdev_tune.runners import open_runner
 from etdev_tune.search import Search
@@ -121,6 +122,9 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     limits = _limits(tolerance, metric_drop, max_size, precision is not None)
     if objective not in OBJECTIVES:
         raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
+    if objective == SIZE:
+        # Refuses it where etdev-cpp is missing, which counts the libraries.
+        libraries.counter()
     if metric_drop is not None and metric is None:
         raise TuneError("metric-drop", "needs a metric", "name one with --metric file.py:function")
     clock = Clock(budget_s)
