@@ -39,7 +39,7 @@ _HOMES = {
     "schema.device": ("CPU", "Device", "Probe"),
     "edge.conversion": ("Settings",),
     "schema.limits": ("Budget", "Limits"),
-    "lowering.lowered": ("Lowered",),
+    "lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
     "composed_partitioner": ("partitioner",),
     "schema.outcomes": ("Bypass", "Outcome"),

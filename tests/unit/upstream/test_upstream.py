@@ -104,7 +104,7 @@ ATTRIBUTES = {
 # Where the host reads one elsewhere, and why it can't be helped.
 ACCEPTED = {
     "delegate/executors/dispatch.py": {"_client"},  # of Dask's executor, which has no other way
-    "lowering/lowered.py": {"_repr_html_"},  # IPython's name for it
+    "lowered.py": {"_repr_html_"},  # IPython's name for it
     "schema/report/sheet.py": {"_repr_mimebundle_"},  # IPython's, too
     "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
