@@ -103,7 +103,7 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
     """Return the lock of a .pte that a lowering was saved to."""
     keys = {(o.method, o.partition): o.key for o in lowered.outcomes}
     delegates = compiled(path)
-    program = {}
+    program: dict[str, Any] = {}
     for plan in lowered.plan.methods:
         named = zip(plan.delegates, delegates[plan.method], strict=True)
         payloads = {name: blake3(bytes(one.payload)).hexdigest() for name, one in named}
@@ -118,6 +118,7 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
             }
             for partition in plan.partitions
         ]
+        program[f"{plan.method} fixes"] = sorted({fix.row for fix in plan.fixes})
     files = [path, *path.parent.glob(f"{path.stem}.*.ptd")]
     contents = {file.name.removeprefix(path.stem): file.read_bytes() for file in files}
     digests = {suffix: blake3(content).hexdigest() for suffix, content in contents.items()}

@@ -216,6 +216,7 @@ class Lowered:
         with exclusive_tracing(), forgotten_code():
             self._weights.refuse_changes()
             run(EMITTING, emission)
+            self.lowering.plan = self.plan.with_fixes(emission.fixer.fixes)
             methods = methods_of(emission.emitted.program.executorch_program)
             warn_of_missing(methods, rules.strict)
             if rules.budget and rules.budget.runtime_bytes is not None:

@@ -122,9 +122,10 @@ def plan(work: Lowering) -> None:
         }
         work.whole = {name: take_marks(program) for name, program in work.converted.items()}
     expander, composition = work.conversion.expander, work.composition
-    work.plan, work.programs = composition.plan(
+    made, work.programs = composition.plan(
         work.converted, work.whole, expander, work.barred, work.state
     )
+    work.plan = made.with_fixes(work.fixer.fixes)
     composition.check_here(work.plan)
 
 
@@ -155,7 +156,7 @@ def join(work: Emission) -> None:
 
 def emit(work: Emission) -> None:
     """Plan memory and emit the program, with ExecuTorch's own passes."""
-    done, plan = work.lowering, work.lowering.plan
+    done, plan = work.lowering, work.lowering.plan.with_fixes(work.fixer.fixes)
     manager = done.manager(work.programs)
     embed_state(manager, plan.state)
     if work.with_ledger:

@@ -74,6 +74,8 @@ class Written:
             yield f"{output}: method {method.method}: {tables.shares(method)}"
             yield from (f"{output}: method {method.method}: {caveat}" for caveat in method.caveats)
         yield from (f"{output}: {line}" for line in tables.outcomes(lowered.outcomes))
+        if options.given("verbose") and (fixed := presenters.fixed(lowered.plan.methods)).rows:
+            yield fixed
         missed = presenters.missed(Explanation(lowered.plan))
         if missed.rows:
             yield missed if options.given("every") else missed.first(_TOP, "; --all shows them")
@@ -86,6 +88,7 @@ class Written:
         lowered = self.lowered
         methods = [
             {"method": m.method, "delegates": len(m.partitions), "owned": m.ledger.owned()}
+            | {"fixes": CONVERTER.unstructure(m.fixes)}
             for m in lowered.plan.methods
         ]
         return {

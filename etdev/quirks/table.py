@@ -120,7 +120,7 @@ class Fixer:
             if row.fix is None:
                 _reject(row.refusal, method, found, stage.name)
                 continue
-            fix = Fix(row.name, stage.name, _names(found), _line(found))
+            fix = Fix(row.name, stage.name, tuple(map(_short, found)), _line(found))
             try:
                 program = row.fix(program, found)
             except (RuntimeError, ValueError) as error:
@@ -222,6 +222,12 @@ def _error_of(
 
 def _names(found: Sequence[object]) -> tuple[str, ...]:
     return tuple(str(getattr(each, "name", each)) for each in found)
+
+
+def _short(found: object) -> str:
+    """Return the name of a node, a buffer, an input or a symbol, for the plan."""
+    one = found[0] if isinstance(found, tuple) else found
+    return str(getattr(one, "name", None) or getattr(one, "target", None) or one)
 
 
 def _nodes(found: Sequence[object]) -> list[Node]:

@@ -51,8 +51,8 @@ class Gained:
     """A method, a partition, a plugin or a file's contents that was added, removed or changed.
 
     Args:
-        kind: `method`, `partition`, `plugins`, `contents` of a file, or the first `field` that
-            differs of plans whose nodes, parts and figures are the same.
+        kind: `method`, `partition`, `fix` of a row, `plugins`, `contents` of a file, or the first
+            `field` that differs of plans whose nodes, parts and figures are the same.
         method: Its method; empty for plugins and contents.
         before: The first side's in words; None if it has none.
         after: The second side's in words; None if it has none.
@@ -96,12 +96,13 @@ def diff(first: Plan, second: Plan) -> Difference:
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
         if old is None or new is None:
-            texts = (f"method {name}" if side else None for side in (old, new))
-            parts.append(Gained("method", name, *texts))
+            sides = (f"method {name}" if side else None for side in (old, new))
+            parts.append(Gained("method", name, *sides))
         nodes += _moves(name, old, new)
-        was, now = _partitions(old), _partitions(new)
-        parts += [Gained("partition", name, text, None) for text in (was - now).elements()]
-        parts += [Gained("partition", name, None, text) for text in (now - was).elements()]
+        for kind, texts in (("partition", _partitions), ("fix", _fixes)):
+            was, now = texts(old), texts(new)
+            parts += [Gained(kind, name, text, None) for text in (was - now).elements()]
+            parts += [Gained(kind, name, None, text) for text in (now - was).elements()]
     plugins = [", ".join(" ".join(p).strip() for p in plan.plugins) for plan in (first, second)]
     if plugins[0] != plugins[1]:
         parts.append(Gained("plugins", "", *plugins))
@@ -170,6 +171,12 @@ def _partitions(plan: MethodPlan | None) -> Counter[str]:
         text = f"{part.plugin}: {part.backend_id} on {part.device}, {counted(len(ops), 'node')}"
         texts.append(f"{text} from {ops[0]} to {ops[-1]}, {inside} bytes of weights{specs}")
     return Counter(texts)
+
+
+def _fixes(plan: MethodPlan | None) -> Counter[str]:
+    """Return the rows that acted in words, without names of nodes."""
+    fixes = plan.fixes if plan else ()
+    return Counter(f"{fix.row} in {fix.stage}: {len(fix.found)}" for fix in fixes)
 
 
 def _figures(plan: Plan) -> dict[str, int]:

@@ -54,10 +54,10 @@ class Document:
         raise EtdevError(who, what, f"write it with {self.command} --json")
 
 
-PLAN = Document("etdev.plan", 1, "etdev plan")
-EXPLANATION = Document("etdev.explanation", 2)
+PLAN = Document("etdev.plan", 2, "etdev plan")
+EXPLANATION = Document("etdev.explanation", 3)
 DIFFERENCE = Document("etdev.difference", 2)
-LOWERING = Document("etdev.lowering", 1)
+LOWERING = Document("etdev.lowering", 2)
 RUN = Document("etdev.run", 2)
 ARTIFACT = Document("etdev.artifact", 1)
 CHECK = Document("etdev.check", 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from etdev.schema.difference import Difference, diff
 from etdev.schema.documents import PLAN
+from etdev.schema.fix import Fix
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed, counted
@@ -40,6 +41,8 @@ class MethodPlan(Displayed):
         fallback: Names of the nodes that stay in the method's program, in graph order.
         ledger: The owner of each node, and what every plugin said about it.
         simplified: How many nodes were removed or changed before plugins were asked, by kind.
+        fixes: What rows of the quirks table changed. Those of the stages `emit` and `plan memory`
+            are known once the method is emitted.
     """
 
     method: str
@@ -50,6 +53,7 @@ class MethodPlan(Displayed):
     ledger: Ledger
     simplified: Mapping[str, int] = field(factory=dict)
     conversions: tuple[Conversion, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     @property
     def moved(self) -> tuple[Copy | Conversion, ...]:
@@ -113,6 +117,15 @@ class Plan(Displayed):
         """The plans of all methods in a few words."""
         methods = (method.summary for method in self.methods)
         return "; ".join([*methods, *self.notes])
+
+    def with_fixes(self, fixes: Mapping[str, Sequence[Fix]]) -> Plan:
+        """Return the plan with what rows changed, by method; under "" stands what all share."""
+        shared = fixes.get("", ())
+        methods = [
+            evolve(own, fixes=tuple(dict.fromkeys([*shared, *fixes.get(own.method, ())])))
+            for own in self.methods
+        ]
+        return evolve(self, methods=tuple(methods))
 
     @property
     def notes(self) -> list[str]:

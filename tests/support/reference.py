@@ -11,13 +11,14 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
 import attrs
 from attrs import frozen
 from typing_extensions import is_protocol
+
+from etdev.schema.stages import Stage
 
 # The sections that ruff's Google convention knows, as far as they occur.
 SECTIONS = ("Args", "Returns", "Raises", "Example")
@@ -260,7 +261,7 @@ def arguments(thing: Any) -> Iterator[tuple[str, str, str]]:
             if own.init and not own.name.startswith("_"):
                 yield own.alias or own.name, str(written[own.name]), _default(own.default)
         return
-    if inspect.isclass(thing) and (issubclass(thing, Enum) or is_protocol(thing)):
+    if inspect.isclass(thing) and is_protocol(thing):
         return
     for name, own in inspect.signature(thing).parameters.items():
         if name != "self" and not name.startswith("_"):
@@ -319,9 +320,10 @@ def _members(thing: type) -> Iterator[str]:
             if text:
                 call = "()" if inspect.isfunction(target) else ""
                 yield f"| `{name}{call}` | {_flowing(text.split(chr(10) * 2)[0])} |"
-    if issubclass(thing, Enum):
-        for line in re.findall(r'(\w+) = .*\n    """(.*)"""', inspect.getsource(thing)):
-            yield f"| `{line[0]}` | {line[1]} |"
+    # The values of a class that has a fixed number of them, such as the stages.
+    for name, value in vars(inspect.getmodule(thing)).items():
+        if thing is Stage and type(value) is Stage:
+            yield f"| `{name}` | {value.name}: {value.given} |"
 
 
 def _is_member(value: Any) -> bool:

@@ -129,6 +129,7 @@ class Explanation:
             "owned": self.owned,
             "precisions": self.precisions,
             "conversions": {m.method: m.conversions for m in self.plan.methods},
+            "fixes": {m.method: m.fixes for m in self.plan.methods},
             "missed": self.missed,
             "nodes": [{"method": m.method, "entry": entry} for m, entry in entries],
         }

@@ -66,6 +66,7 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
         _moved([method]),
         Sheet(("otherwise than PyTorch",), [(caveat,) for caveat in method.caveats]),
         _simplified([method]),
+        fixed([method]),
         missed(Explanation(Plan((method,)))),
     )
 
@@ -90,7 +91,7 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet]:
         yield from nodes(explanation)
     else:
         methods = explanation.plan.methods
-        yield from _filled(_moved(methods), _simplified(methods))
+        yield from _filled(_moved(methods), _simplified(methods), fixed(methods))
 
 
 def nodes(explanation: Explanation) -> Iterator[Sheet]:
@@ -140,6 +141,16 @@ def _moved(methods: Sequence[MethodPlan]) -> Sheet:
 def _simplified(methods: Iterable[MethodPlan]) -> Sheet:
     counts = sum((Counter(method.simplified) for method in methods), Counter[str]())
     return Sheet(("simplified", "nodes"), [(kind, str(n)) for kind, n in counts.most_common()])
+
+
+def fixed(methods: Sequence[MethodPlan]) -> Sheet:
+    """Return what rows of the quirks table changed, with the first line of the user's code."""
+    rows = [
+        (fix.row, fix.stage, method.method, listed(fix.found, _NAMED), fix.line or "-")
+        for method in methods
+        for fix in method.fixes
+    ]
+    return Sheet(("fixed", "stage", "method", "what", "line"), rows)
 
 
 def _partitions(method: MethodPlan, partitions: Iterable[Partition]) -> Sheet:

@@ -46,6 +46,8 @@ def _method(plan: MethodPlan) -> Iterator[str]:
         yield f"copy {copy.tensor.name} from {copy.source} to {copy.target}"
     for kind, count in plan.simplified.items():
         yield f"simplified {kind} {count}"
+    for fix in plan.fixes:
+        yield f"fixed {fix.row} in {fix.stage}: {' '.join(fix.found)}"
     if plan.copied_bytes:
         yield f"copied_bytes {plan.copied_bytes}"
     yield from _listed("fallback", plan.fallback, indent="")

@@ -5,11 +5,14 @@ import re
 import pytest
 import torch
 from attrs import evolve
+from support.models.small import Function
 
+from etdev import Lowerer, Plan
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
+from etdev.schema.report import presenters
 from etdev.schema.stages import PREPARE, VALIDATE
 
 aten = torch.ops.aten
@@ -119,3 +122,34 @@ def test_a_difference_to_the_program_before_is_found():
     after.graph.placeholder("late")
     with pytest.raises(LoweringError, match="late came later"):
         fixer.apply(PREPARE, after, "forward", before)
+
+
+def test_a_row_that_acts_is_in_the_plan_with_its_nodes_and_line():
+    class Swap(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("one", torch.ones(2))
+            self.register_buffer("other", torch.zeros(2))
+
+        def forward(self, x):
+            one = self.one.clone()
+            self.one.copy_(self.other)
+            self.other.copy_(one)
+            return x + self.other
+
+    lowerer = Lowerer([], cache=False)
+    plan = lowerer.plan(Swap(), (torch.ones(2),))
+    rows = {fix.row: fix for fix in plan["forward"].fixes}
+    assert {"reused-sources", "initial-values"} <= rows.keys()
+    assert rows["initial-values"].stage == "validate"
+    assert Plan.from_json(plan.to_json()) == plan
+    assert "fixed" in {sheet.columns[0] for sheet in presenters.sheets(plan)}
+
+
+def test_rows_of_emission_are_in_the_plan_once_the_program_is_emitted():
+    lowered = Lowerer([], cache=False).lower(Function(lambda x: x.nonzero()), (torch.eye(2),))
+    assert lowered.plan["forward"].fixes == ()
+    for _ in range(2):
+        lowered.to_executorch()
+        assert {fix.row for fix in lowered.plan["forward"].fixes} == {"unknown-orders"}
+        assert len(lowered.plan["forward"].fixes) == 1
