@@ -276,9 +276,10 @@ def prepare(program: ExportedProgram, method: str) -> ExportedProgram | None:
         method: Name of the method.
 
     Returns:
-        A program that computes the same from the same inputs, or None to leave it as it is. A
-        plugin with `approximates = True`, such as a quantiser, may return one that computes nearly
-        the same, which the .pte is then verified against.
+        A program that computes the same from the same inputs, or None to leave it as it is. Its
+        last outputs may have become new values of buffers, declared in its signature. A plugin
+        with `approximates = True`, such as a quantiser, may return one that computes nearly the
+        same, which the .pte is then verified against.
 
     Example:
         @hookimpl

@@ -104,9 +104,15 @@ def name_inputs(program: ExportedProgram) -> None:
 
 
 def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
-    """Return `inputs` or `outputs` if a program takes or returns others than before; else ""."""
+    """Return `inputs` or `outputs` if a program takes or returns others than before; else "".
+
+    Its last outputs may have become the new values of buffers.
+    """
     for side in ("inputs", "outputs"):
         old, new = (_interface(program, f"user_{side}") for program in (before, after))
+        gone = before.graph_signature.user_outputs[len(new) :] if side == "outputs" else ()
+        if after.graph_signature.buffers_to_mutate.keys() >= {*gone}:
+            old = old[: len(old) - len(gone)]
         # A deep copy of a program has no values for its inputs.
         pairs = zip(old, new, strict=False)
         if len(old) != len(new) or any(a and b and a != b for a, b in pairs):

@@ -83,17 +83,18 @@ class TrtPlugin:
 
     @hookimpl
     def prepare(self, program: ExportedProgram) -> ExportedProgram | None:
-        """Replace engine objects by placeholder ops, whose fields are in the graph.
+        """Replace engine objects by placeholder ops, and declare the state that engines update.
 
-        ExecuTorch's passes can't trace an op that takes an object.
+        ExecuTorch's passes can't trace an op that takes an object; a placeholder has its fields.
         """
-        from etdev_trt.engine import holds_objects
+        from etdev_trt.engine import engines, holds_objects
 
-        if not holds_objects(program):
+        if not engines(program):
             return None
-        from etdev_trt.vendor import with_placeholders
+        from etdev_trt.vendor import copied_back, with_placeholders
 
-        return with_placeholders(program)
+        wanted = holds_objects(program) or copied_back(program)
+        return with_placeholders(program) if wanted else None
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole | None:

@@ -28,9 +28,25 @@ def with_placeholders(program: ExportedProgram) -> ExportedProgram:
         return _with_placeholders_2_13(program)
     from torch_tensorrt.dynamo._exporter import _declare_aliased_kv_mutations_on_ep
 
-    staged = _declare_aliased_kv_mutations_on_ep(steps.stage_exported_program(program))
-    replaced: ExportedProgram = steps.replace_execute_engine(staged)
+    copied = copied_back(program)
+    staged = steps.stage_exported_program(program)
+    declared = _declare_aliased_kv_mutations_on_ep(staged, copyback_buffers=copied)
+    replaced: ExportedProgram = steps.replace_execute_engine(declared)
     return replaced
+
+
+def copied_back(program: ExportedProgram) -> list[str]:
+    """Return buffers whose new values a retraced program returns after its own outputs.
+
+    torch-tensorrt 2.14 leaves it to the caller to declare them as mutated. A program of its own
+    exporter has the same list, and a mark that it is done.
+    """
+    try:
+        from torch_tensorrt.executorch._export import _copyback_buffers_by_method
+    except ImportError:
+        return []
+    buffers: list[str] = _copyback_buffers_by_method(program, ("forward",))["forward"]
+    return buffers
 
 
 def _with_placeholders_2_13(program: ExportedProgram) -> ExportedProgram:

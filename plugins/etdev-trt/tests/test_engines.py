@@ -2,11 +2,14 @@
 
 import base64
 import copy
+import inspect
+import operator
 
 import pytest
 import torch
 from etdev_trt.engine import engines
 from etdev_trt.plugin import TrtPlugin
+from etdev_trt.testing import builder
 from etdev_trt.testing.programs import (
     ENGINE,
     Engines,
@@ -441,16 +444,25 @@ class EngineObject:
     def __getstate__(self):
         return (self.fields,)
 
+    def __deepcopy__(self, _):
+        return self
+
+
+def engine_object(program, engine):
+    """The engine of a placeholder node as an object."""
+    fields = list(engine.fields)
+    data = program.state_dict[program.graph_signature.inputs_to_buffers[engine.constant]]
+    fields[3] = base64.b64encode(bytes(data.tolist())).decode()
+    return EngineObject(fields)
+
 
 def with_objects(program):
     """A program whose engines are objects, as `torch_tensorrt.dynamo.compile` makes them."""
     graph, specs = program.graph, list(program.graph_signature.input_specs)
     constants = dict(program.constants)
     for index, engine in enumerate(engines(program).values()):
-        name, fields = f"object_{index}", list(engine.fields)
-        data = program.state_dict[f"engine_{index}"]
-        fields[3] = base64.b64encode(bytes(data.tolist())).decode()
-        constants[name] = EngineObject(fields)
+        name = f"object_{index}"
+        constants[name] = engine_object(program, engine)
         held = CustomObjArgument(name, "tensorrt.Engine", None)
         with graph.inserting_before(next(iter(graph.nodes))):
             placeholder = graph.placeholder(name)
@@ -471,3 +483,109 @@ def test_engine_objects_are_lowered_like_placeholders(two_gpus):
     assert delegates(ours.edge) == delegates(theirs.edge)
     assert str(program.graph) == before
     assert not any(name.startswith("_trt") for name in program.state_dict)
+
+
+# State that an engine returns, for the runtime to copy back
+
+
+class State(nn.Module):
+    """Two buffers that are no KV caches."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ring", torch.zeros(2, 4))
+        self.register_buffer("total", torch.zeros(2, 4))
+
+    def forward(self, x):
+        self.total.add_(x)
+        self.ring.copy_(torch.roll(self.ring, 1, 0) + x)
+        return torch.tanh(self.ring) * 2
+
+
+class BuiltEngine(nn.Module):
+    """Stands in for torch-tensorrt's module of an engine; torch.export traces a placeholder."""
+
+    def __init__(self, fake):
+        super().__init__()
+        self.inputs, self.outputs = map(
+            "%".join, (fake.input_binding_names, fake.output_binding_names)
+        )
+        self.register_buffer("data", torch.frombuffer(bytearray(ENGINE), dtype=torch.uint8))
+
+    def forward(self, *tensors):
+        values = run_engine([*tensors], self.data, inputs=self.inputs, outputs=self.outputs)
+        return values[0] if len(values) == 1 else values
+
+
+def compiled_state():
+    """State as torch-tensorrt compiles it, with a stand-in for its engine."""
+    from torch_tensorrt import Device as Gpu
+    from torch_tensorrt.dynamo import compile as compile_program
+
+    with builder.installed():
+        options = {"min_block_size": 1, "device": Gpu(gpu_id=0)}
+        compiled = compile_program(exported(State()), arg_inputs=[X], **options)
+    ((name, engine),) = compiled.named_children()
+    setattr(compiled, name, BuiltEngine(engine))
+    return compiled
+
+
+def retraced():
+    return exported(compiled_state())
+
+
+def retraced_with_objects():
+    return with_objects(retraced())
+
+
+def legacy():
+    """Of torch-tensorrt's own exporter."""
+    from torch_tensorrt.dynamo import _exporter
+
+    compiled = compiled_state()
+    program = exported(compiled)
+    (engine,) = engines(program).values()
+    ((_, module),) = compiled.named_children()
+    module.engine = engine_object(program, engine)
+    return _exporter.export(compiled, arg_inputs=(X,), use_legacy_exporter=True)
+
+
+def mutated(manager):
+    """The output of the engine that updates each buffer, and the number of the method's own."""
+    program = manager.exported_program()
+    nodes = {
+        node.name: node.args[1]
+        for node in program.graph.find_nodes(op="call_function", target=operator.getitem)
+    }
+    signature = program.graph_signature
+    written = {buffer: nodes[name] for name, buffer in signature.buffers_to_mutate.items()}
+    return written, len(signature.user_outputs)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("source", [retraced, retraced_with_objects, legacy])
+def test_state_that_an_engine_returns_is_copied_back_as_upstream_does(source, monkeypatch):
+    program = source()
+    before = str(program)
+    lowered = Lowerer(["trt"]).lower(program)
+    assert str(program) == before
+    if VERSION < "2.14":
+        # It compiles buffers into the engine as constants, and leaves no state to declare.
+        assert mutated(lowered.edge) == ({}, 1)
+        return
+    from torch_tensorrt._features import ENABLED_FEATURES
+    from torch_tensorrt.executorch._export import export
+
+    monkeypatch.setattr(ENABLED_FEATURES, "torch_tensorrt_runtime", True, raising=False)
+    assert mutated(lowered.edge) == mutated(export(program)) == ({"ring": 1, "total": 2}, 1)
+    lowered.to_executorch()
+
+
+@pytest.mark.versions
+@pytest.mark.skipif(VERSION < "2.14", reason="torch-tensorrt 2.14 copies state back")
+def test_the_call_that_declares_state_is_torch_tensorrts():
+    from torch_tensorrt.dynamo._exporter import _declare_aliased_kv_mutations_on_ep as declare
+    from torch_tensorrt.executorch._export import _copyback_buffers_by_method as copied
+
+    assert [*inspect.signature(declare).parameters] == ["exp_program", "copyback_buffers"]
+    assert [*inspect.signature(copied).parameters] == ["source", "method_names"]

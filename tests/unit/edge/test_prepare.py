@@ -112,6 +112,36 @@ def test_a_program_that_takes_or_returns_something_else_is_refused(x, outputs, c
     assert str(caught.value) == f"another: prepare changed the {change} of method 'forward'; {cure}"
 
 
+class Total(nn.Module):
+    """A sum that is kept in a buffer, or only returned for the caller to keep."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.keeps = keeps
+        self.register_buffer("total", torch.zeros(2))
+
+    def forward(self, x):
+        if self.keeps:
+            self.total.add_(x)
+            return (x * 2,)
+        return x * 2, self.total + x
+
+
+def test_a_last_output_may_become_the_new_value_of_a_buffer():
+    class Keeping:
+        name = "keeping"
+
+        @hookimpl
+        def prepare(self):
+            program = torch.export.export(Total(keeps=True), (torch.ones(2),))
+            return program.run_decompositions({})
+
+    lowered = Lowerer([Keeping()]).lower(Total(keeps=False), torch.ones(2))
+    signature = lowered.edge.exported_program().graph_signature
+    assert list(signature.buffers_to_mutate.values()) == ["total"]
+    assert len(signature.user_outputs) == 1
+
+
 def test_a_deep_copy_does_not_say_what_its_inputs_are_and_is_taken():
     class Copying:
         name = "copying"
