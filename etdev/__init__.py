@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
+    from etdev.report.difference import diff
     from etdev.schema.caching import CacheSettings
     from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
     from etdev.schema.device import CPU, Device, Probe
@@ -47,6 +48,7 @@ _HOMES = {
     "schema.pins": ("Pin",),
     "schema.partition": ("Assumed", "Draft", "Partition"),
     "schema.plan": ("Plan",),
+    "report.difference": ("diff",),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }
@@ -65,7 +67,7 @@ def _is_installed(module: str) -> bool:
 
 
 __all__ = [  # noqa: RUF022
-    "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
+    "Lowerer", "Lowered", "Settings", "partitioner", "adapt", "diff",
     "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe", "Bypass",
     "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome",

@@ -17,8 +17,8 @@ from etdev.lowered import Lowered
 from etdev.lowering.compilation import Compilation
 from etdev.pte.read import compiled
 from etdev.schema.device import Device
-from etdev.schema.report.sheet import listed
 from etdev.schema.structuring import CONVERTER, REFUSALS
+from etdev.schema.wording import listed
 
 VERSION = 1
 # An upgrade of torch changes dozens of values; an error names the first few.

@@ -14,7 +14,7 @@ from etdev.errors import CacheError
 from etdev.registry import load
 from etdev.schema.caching import CacheSettings
 from etdev.schema.documents import CACHE
-from etdev.schema.report.sheet import counted, size
+from etdev.schema.wording import counted, size
 
 _LOCATION = options.together(
     click.option(

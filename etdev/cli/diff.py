@@ -16,9 +16,9 @@ from etdev.cli import options, results, viewing
 from etdev.cli.explain import read_plan
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.schema.difference import Difference, Gained, changed
-from etdev.schema.report import presenters
-from etdev.schema.report.sheet import Sheet
+from etdev.report import presenters
+from etdev.report.difference import Difference, Gained, changed, diff
+from etdev.report.sheet import Sheet
 from etdev.schema.stopwatch import Listener
 from etdev.schema.structuring import CONVERTER
 
@@ -103,7 +103,7 @@ def _difference(before: Path, after: Path, are_programs: bool) -> Difference:
     from etdev.pte.read import read
 
     was, now = map(find_ledger if are_programs else read_plan, (before, after))
-    difference = was.diff(now) if was and now else Difference("", "")
+    difference = diff(was, now) if was and now else Difference("", "")
     difference = evolve(difference, before=str(before), after=str(after))
     if not are_programs:
         return difference

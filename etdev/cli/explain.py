@@ -11,9 +11,9 @@ from attrs import astuple
 from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.errors import EtdevError, close_to
+from etdev.report import presenters
+from etdev.report.explanation import Explanation, Query
 from etdev.schema.plan import Plan
-from etdev.schema.report import presenters
-from etdev.schema.report.explanation import Explanation, Query
 
 
 @click.command("explain", cls=Command, epilog=options.SOURCE)

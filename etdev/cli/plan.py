@@ -9,8 +9,8 @@ import click
 from etdev.cli import lowerers, options, results, viewing
 from etdev.cli.explain import answered
 from etdev.cli.group import Command
-from etdev.schema.report import presenters
-from etdev.schema.report.explanation import Explanation, Query
+from etdev.report import presenters
+from etdev.report.explanation import Explanation, Query
 
 # Said under each plan, since nothing is emitted yet.
 _LATER = "rows of the quirks table for emit and plan memory act later: etdev lower -v shows them"

@@ -13,8 +13,8 @@ from etdev.cli.progress import Display, import_torch, quieted
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
+from etdev.report.sheet import Sheet
 from etdev.schema.documents import PLUGINS
-from etdev.schema.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
 
 

@@ -15,8 +15,8 @@ from etdev.cli.options import given
 from etdev.cli.streams import plain
 from etdev.delegate.executors.processes import hide_logs, loading
 from etdev.errors import EtdevWarning
-from etdev.schema.report.sheet import counted
 from etdev.schema.stopwatch import Step, Stopwatch
+from etdev.schema.wording import counted
 
 
 def console() -> Console:

@@ -10,8 +10,8 @@ from etdev.cli import options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.registry import load
+from etdev.report.sheet import Sheet
 from etdev.schema.documents import QUIRKS
-from etdev.schema.report.sheet import Sheet
 
 _COLUMNS = ("name", "stage", "upstream", "since", "fixed", "summary")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from etdev.cli.options import given
 from etdev.cli.streams import plain, results
-from etdev.schema.report.sheet import ROWS, Sheet
+from etdev.report.sheet import ROWS, Sheet
 
 # A pipe gets wide tables, since cells folded at 80 columns can't be searched.
 _PIPED = 160

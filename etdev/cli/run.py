@@ -12,9 +12,9 @@ from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError, VerifyError
+from etdev.report import presenters
+from etdev.report.sheet import Sheet
 from etdev.schema.documents import RUN
-from etdev.schema.report import presenters
-from etdev.schema.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from etdev.report.sheet import Sheet
 from etdev.schema.outcomes import Outcome
-from etdev.schema.report.sheet import Sheet, counted, size
 from etdev.schema.tensors import loading
+from etdev.schema.wording import counted, size
 
 # How a partition got its bytes.
 _STATES = {"hit": "found in the cache", "bypassed": "compiled and not cached"}

@@ -12,10 +12,11 @@ from attrs import frozen
 from etdev.cli import lowerers, options, tables, viewing
 from etdev.cli.progress import Display
 from etdev.files import check_program, check_writable, publish, unseen, write_text
-from etdev.schema.report import presenters
-from etdev.schema.report.explanation import Explanation
-from etdev.schema.report.sheet import Sheet, size
+from etdev.report import presenters
+from etdev.report.explanation import Explanation
+from etdev.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
+from etdev.schema.wording import size
 
 if TYPE_CHECKING:
     from etdev.lowered import Lowered

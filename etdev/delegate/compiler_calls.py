@@ -26,7 +26,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
-from etdev.schema.report.sheet import counted, listed
+from etdev.schema.wording import counted, listed
 from etdev.upstream.emission import DELEGATE_INFO
 
 # More source modules than these are counted instead of named.

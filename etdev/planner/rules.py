@@ -31,7 +31,7 @@ from etdev.schema.limits import Budget, Limits, budget, limits
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin, pins
 from etdev.schema.plan import MethodPlan
-from etdev.schema.report.sheet import listed
+from etdev.schema.wording import listed
 
 Devices = Mapping[str, Mapping[str, Device]]
 # More nodes than these are counted instead of named.

@@ -8,12 +8,11 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from etdev.schema.difference import Difference, diff
+from etdev.schema.displayed import Displayed
 from etdev.schema.documents import PLAN
 from etdev.schema.fix import Fix
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
-from etdev.schema.report.sheet import Displayed, counted
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import (
     Conversion,
@@ -24,6 +23,7 @@ from etdev.schema.tensors import (
     loading,
     repeats,
 )
+from etdev.schema.wording import counted
 
 
 @frozen(repr=False)
@@ -131,10 +131,6 @@ class Plan(Displayed):
     def notes(self) -> list[str]:
         """A line about state that is shared, weights that are stored again, and larger plugins."""
         return [*loading(self.state), *repeats(self.stored_again), *map(str, self.growths)]
-
-    def diff(self, other: Plan) -> Difference:
-        """Return what is different in another plan."""
-        return diff(self, other)
 
     def __getitem__(self, method: str) -> MethodPlan:
         return {plan.method: plan for plan in self.methods}[method]

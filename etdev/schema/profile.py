@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from etdev.schema.report.sheet import Displayed
+from etdev.schema.displayed import Displayed
 
 
 @frozen

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import Device
-from etdev.schema.report.sheet import listed
+from etdev.schema.wording import listed
 
 # The dtype of a symbolic size or another number.
 SCALAR = "scalar"

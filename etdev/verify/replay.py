@@ -12,7 +12,7 @@ from attrs import field, frozen
 from etdev.edge.reference import DOUBT
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.child import ChildResult
-from etdev.schema.report.sheet import counted
+from etdev.schema.wording import counted
 from etdev.verify.oracle import EagerCall, Session
 from etdev.verify.tolerance import Tolerance, furthest, mismatch, with_decided
 

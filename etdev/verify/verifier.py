@@ -24,8 +24,8 @@ from etdev.runtime.child import ChildResult
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
-from etdev.schema.report.sheet import counted
 from etdev.schema.stopwatch import Listener
+from etdev.schema.wording import counted
 from etdev.verify.bisect import bisection
 from etdev.verify.oracle import (
     Eager,

@@ -27,7 +27,7 @@ STOREYS = (
     ("completion", "lowered"),
     ("lowerer", "locking"),
     ("composed_partitioner",),
-    ("testing", "scaffold"),
+    ("testing", "scaffold", "report"),
     ("cli",),
     # A plugin, which the host finds as it finds others; it sees of the host what they see.
     ("portable",),

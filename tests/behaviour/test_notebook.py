@@ -15,11 +15,11 @@ pytest.importorskip("ipykernel", reason="pip install ipykernel")
 pytestmark = pytest.mark.suite
 
 CELLS = (
-    "from support.models import nets; from etdev import Lowerer",
+    "from support.models import nets; from etdev import Lowerer, diff",
     "lowered = Lowerer(['cpu'], cache=False).lower(*nets.mlp()); lowered",
     "lowered.plan",
     "lowered.plan['forward']",
-    "lowered.plan.diff(Lowerer([]).plan(*nets.mlp()))",
+    "diff(lowered.plan, Lowerer([]).plan(*nets.mlp()))",
     "path = lowered.save('net.pte', with_ledger=True)\n"
     "from etdev.runtime.profile import profile\n"
     "from etdev.errors import RunError\n"

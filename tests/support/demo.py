@@ -9,7 +9,7 @@ import torch
 
 from etdev.cli import progress, results
 from etdev.errors import EtdevError
-from etdev.schema.report.sheet import Sheet
+from etdev.report.sheet import Sheet
 from support.models import minilm
 
 PAIRS = [
@@ -24,7 +24,7 @@ def main(path: Path) -> None:
         from etdev import Lowerer
         from etdev.cli import tables
         from etdev.pte.read import read
-        from etdev.schema.report import presenters
+        from etdev.report import presenters
 
         say("model", "MiniLM-L6 with its real weights")
         encoder, example = minilm.model()

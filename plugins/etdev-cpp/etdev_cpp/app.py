@@ -17,7 +17,7 @@ from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
 from etdev.runtime.inputs import prepared, random_inputs
-from etdev.schema.report.sheet import size
+from etdev.schema.wording import size
 from etdev_cpp.frames import raw
 from etdev_cpp.interface import Interface
 from etdev_cpp.libraries import linked, names_in

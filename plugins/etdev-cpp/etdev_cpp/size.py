@@ -11,9 +11,10 @@ import click
 from etdev.cli import explain, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import quieted
+from etdev.report.sheet import Sheet
 from etdev.schema.documents import Document
-from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
+from etdev.schema.wording import size
 
 if TYPE_CHECKING:
     from etdev_cpp.needs import Needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from etdev.schema.difference import diff, places
+from etdev.report.difference import diff, places
 from etdev.schema.plan import MethodPlan, Plan
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, field, frozen
 
 from etdev.files import write_text
+from etdev.report.explanation import Explanation
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.report.explanation import Explanation
 from etdev_page.changes import changes
 from etdev_page.charts import charts
 from etdev_page.colours import colours_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from etdev.cli.viewing import Scatter
-from etdev.schema.report.sheet import size
+from etdev.schema.wording import size
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import Report, Trial
 

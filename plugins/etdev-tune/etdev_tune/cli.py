@@ -14,10 +14,11 @@ from etdev.cli import lowerers, options, results, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import CacheError
+from etdev.report.sheet import Sheet
 from etdev.schema.caching import size_of
 from etdev.schema.plan import Plan
-from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.structuring import CONVERTER
+from etdev.schema.wording import size
 from etdev_tune.chart import candidates
 from etdev_tune.outputs import Outputs
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe

@@ -13,7 +13,7 @@ from support.models import nets
 from support.shell import cells, fails, invoke, succeeds
 from torch import nn
 
-from etdev import Lowerer, Pin
+from etdev import Lowerer, Pin, diff
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def layers(*names):
 def test_a_new_layer_is_all_that_changes_though_the_numbers_of_others_shift(plugins):
     lowerer = Lowerer(plugins)
     old, new = (lowerer.plan(*layers(*names)) for names in (("a", "b"), ("new", "a", "b")))
-    difference = old.diff(new)
+    difference = diff(old, new)
     assert {(node.module, node.before) for node in difference.nodes} == {("new", None)}
-    back = new.diff(old)
+    back = diff(new, old)
     assert {(node.module, node.after) for node in back.nodes} == {("new", None)}

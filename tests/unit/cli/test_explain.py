@@ -12,7 +12,7 @@ from support.toys import Takes
 
 from etdev import Lowerer, Plan
 from etdev.pte.embedded_plan import read_ledger
-from etdev.schema.report.explanation import Explanation, Query
+from etdev.report.explanation import Explanation, Query
 
 NODE = "aten_native_layer_norm_default"
 OP = "aten.native_layer_norm.default"

@@ -11,8 +11,8 @@ from support.shell import MLP, cells, fails, succeeds
 
 from etdev import Lowerer, Pin, Plan
 from etdev.cli import results
-from etdev.schema.report import presenters
-from etdev.schema.report.explanation import Explanation, Query
+from etdev.report import presenters
+from etdev.report.explanation import Explanation, Query
 
 NODE = "aten_native_layer_norm_default"
 OP = "aten.native_layer_norm.default"

@@ -7,9 +7,9 @@ from attrs import evolve
 from support.shell import cells
 
 from etdev.cli import results, tables
+from etdev.report import presenters
 from etdev.schema.plan import Plan
-from etdev.schema.report import presenters
-from etdev.schema.report.sheet import size
+from etdev.schema.wording import size
 
 
 @pytest.mark.parametrize(

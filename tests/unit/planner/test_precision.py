@@ -7,7 +7,7 @@ import torch
 from support.models import precisions
 from torch import nn
 
-from etdev import Lowerer, Pin
+from etdev import Lowerer, Pin, diff
 from etdev.testing.fakes import Accelerator
 
 FLOAT = Accelerator("float", ops=("tanh", "sin"))
@@ -113,9 +113,9 @@ def test_each_method_has_its_own():
 def test_a_difference_names_precisions_and_conversions():
     before = Lowerer([FLOAT, "cpu"]).plan(precisions.Island().eval(), precisions.island()[1])
     after = Lowerer([FLOAT, "cpu"]).plan(*precisions.island("sin"))
-    figures = {each.what: (each.before, each.after) for each in before.diff(after).figures}
+    figures = {each.what: (each.before, each.after) for each in diff(before, after).figures}
     assert figures["forward: nodes of cpu in int8"] == (0, 16)
     assert figures["forward: conversions at borders"] == (0, 2)
     assert figures["forward: bytes converted"] == (0, 2048)
-    moves = {move.op: (move.before, move.after) for move in before.diff(after).nodes}
+    moves = {move.op: (move.before, move.after) for move in diff(before, after).nodes}
     assert moves["aten.add.Tensor"] == ("cpu on cpu", "cpu on cpu in int8")

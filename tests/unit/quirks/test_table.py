@@ -11,8 +11,8 @@ from etdev import Lowerer, Plan
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
+from etdev.report import presenters
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
-from etdev.schema.report import presenters
 from etdev.schema.stages import PREPARE, VALIDATE
 
 aten = torch.ops.aten

@@ -105,7 +105,7 @@ ATTRIBUTES = {
 ACCEPTED = {
     "delegate/executors/dispatch.py": {"_client"},  # of Dask's executor, which has no other way
     "lowered.py": {"_repr_html_"},  # IPython's name for it
-    "schema/report/sheet.py": {"_repr_mimebundle_"},  # IPython's, too
+    "schema/displayed.py": {"_repr_mimebundle_"},  # IPython's, too
     "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
     "delegate/executors/processes.py": {"_logging"},  # torch's documentation has a page about it

@@ -17,7 +17,7 @@ from etdev_tune.precision.static import prepared, scales_of
 from support.models.small import Mixed
 from torch import nn
 
-from etdev import Lowerer, PluginError
+from etdev import Lowerer, PluginError, diff
 from etdev.runtime.run import run
 
 SHAPES = ({0: torch.export.Dim("batch", min=1, max=4)},)
@@ -93,7 +93,7 @@ def test_diff_counts_the_nodes_of_each_scheme():
 
     mixed, same = plan(["block.0 = 8da8w", "head = 8da4w"]), plan(["head = 8da8w"])
     assert {"8da8w", "8da4w"} < mixed["forward"].ledger.precisions()["cpu"].keys()
-    figures = {f.what: (f.before, f.after) for f in mixed.diff(same).figures}
+    figures = {f.what: (f.before, f.after) for f in diff(mixed, same).figures}
     assert figures["forward: nodes of cpu in 8da4w"] == (5, 0)
     assert "forward: nodes of cpu in 8da8w" not in figures
 

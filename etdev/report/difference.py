@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
+from etdev.schema.displayed import Displayed
 from etdev.schema.documents import DIFFERENCE
 from etdev.schema.ledger import Entry
-from etdev.schema.report.sheet import Displayed, counted
+from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.structuring import CONVERTER
-
-if TYPE_CHECKING:
-    from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.wording import counted
 
 # The precision that is not named.
 PLAIN = "float32"

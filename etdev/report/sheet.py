@@ -1,10 +1,9 @@
-"""Tables of plain text, and values that notebooks and rich show as such."""
+"""Tables of plain text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
@@ -59,49 +58,3 @@ class Sheet:
             for index, (head, cell) in enumerate(zip(self.columns, row, strict=False)):
                 if cell:
                     yield Text(f"{'   ' if index else ' '}{head} {cell}", overflow="fold")
-
-
-class Displayed:
-    """A value that notebooks and rich show as tables, and whose `summary` is a few words."""
-
-    __slots__ = ()
-
-    def __repr__(self: Any) -> str:
-        return f"<{type(self).__name__} {self.summary}>"
-
-    def _repr_html_(self: Any) -> str:
-        from rich.jupyter import JupyterMixin
-
-        html: str = JupyterMixin._repr_mimebundle_(self, (), ())["text/html"]
-        return html
-
-    def __rich__(self) -> Any:
-        # Only here, since presenters import the values, and programs that read a plan need no rich.
-        from rich.console import Group
-
-        from etdev.schema.report import presenters
-
-        return Group(*(sheet.first() for sheet in presenters.sheets(self)))
-
-
-def counted(number: int, noun: str, several: str = "") -> str:
-    """Return a number with its noun: `1 node`, `2 nodes`."""
-    return f"{number} {noun if number == 1 else several or f'{noun}s'}"
-
-
-def listed(names: Sequence[str], most: int | None) -> str:
-    """Return the first names and the number of the rest: `a, b and 3 more`; `-` without any."""
-    shown = names[:most]
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return (", ".join(shown) or "-") + more
-
-
-def size(count: int | None) -> str:
-    """Return a number of bytes for people: `88.1 MiB`."""
-    if count is None:
-        return "unbounded"
-    # Only here, since programs that read a plan need no rich.
-    from rich.filesize import pick_unit_and_suffix
-
-    unit, suffix = pick_unit_and_suffix(count, ["B", "KiB", "MiB", "GiB", "TiB"], 1024)
-    return f"{count} B" if unit == 1 else f"{count / unit:.1f} {suffix}"

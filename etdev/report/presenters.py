@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from etdev.schema.difference import Difference
+from etdev.report.difference import Difference
+from etdev.report.explanation import Explanation, Query
+from etdev.report.sheet import Sheet
 from etdev.schema.ledger import Entry, together
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Profile
-from etdev.schema.report.explanation import Explanation, Query
-from etdev.schema.report.sheet import Sheet, listed, size
 from etdev.schema.tensors import Tensor, loading, repeats
+from etdev.schema.wording import listed, size
 
 # A cell names this many lines or modules, and counts the rest.
 _NAMED = 3

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from support.models import nets
 
-from etdev import Lowerer, Pin, Plan
+from etdev import Lowerer, Pin, Plan, diff
 from etdev.schema.plan import MethodPlan
 
 
@@ -52,7 +52,7 @@ def values(mlp_lowered):
         "plan": pinned,
         "method": pinned["forward"],
         "lowered": mlp_lowered,
-        "difference": mlp_lowered.plan.diff(pinned),
+        "difference": diff(mlp_lowered.plan, pinned),
     }
 
 
