@@ -82,7 +82,7 @@ class Lowered:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """How each partition was compiled."""
+        """The outcome of each partition's compilation."""
         return tuple(self.lowering.compiler.outcomes)
 
     @property

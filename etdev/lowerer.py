@@ -74,7 +74,7 @@ class Lowerer:
         on_failure: `error`, or `fallback` to offer a partition that can't be compiled to the next
             plugins, and to leave out plugins that can't compile here; None takes the registry's.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
-            has one, also with a `Step` of a partition; and from another thread with `waiting for
+            has one, also with a `PartitionProgress`; and from another thread with `waiting for
             PLUGIN: HOOK` and the seconds so far, when a plugin takes long.
 
     Raises:

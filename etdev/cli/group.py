@@ -44,7 +44,7 @@ class Unusable(click.Command):
         raise self.error
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that finds commands in the files of their names and in installed distributions.
 
     Args:

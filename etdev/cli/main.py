@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from etdev.cli import options
-from etdev.cli.group import Group
+from etdev.cli.group import CommandGroup
 
 # A file of this folder that defines `command` is a command; this is their order in the help.
 COMMANDS = (
@@ -14,7 +14,9 @@ COMMANDS = (
 )
 
 
-@click.group(cls=Group, files=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup, files=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="etdev", message="%(prog)s %(version)s")
 @options.debug
 def main() -> None:

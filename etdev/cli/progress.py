@@ -15,7 +15,7 @@ from etdev.cli.options import given
 from etdev.cli.streams import plain
 from etdev.delegate.executors.processes import hide_logs, loading
 from etdev.errors import EtdevWarning
-from etdev.schema.stopwatch import Step, Stopwatch
+from etdev.schema.stopwatch import PartitionProgress, Stopwatch
 from etdev.schema.wording import counted
 
 
@@ -64,7 +64,7 @@ class Display:
         elif not self._quiet and (self._verbose or is_new):
             complain(f"{text} …", err=self._err)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PartitionProgress) -> None:
         """Print a partition that failed, or with -v each step of one."""
         if step.state == "failed" or self._verbose:
             size = counted(step.nodes, "node")

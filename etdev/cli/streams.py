@@ -77,7 +77,7 @@ def _give_up_stdout() -> None:
 
 @contextmanager
 def _moved(descriptor: int, target: int) -> Iterator[None]:
-    """Have a descriptor write to the file of another one meanwhile."""
+    """Redirect a descriptor to the file of another one meanwhile."""
     saved = os.dup(descriptor)
     os.dup2(target, descriptor)
     try:

@@ -1,4 +1,4 @@
-"""How partitions are compiled, and what a backend that fails costs a plugin."""
+"""The compilation of partitions, and the nodes that a failed backend costs its plugin."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from etdev.schema.ledger import Verdict
 from etdev.schema.partition import Partition
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import COMPILE
-from etdev.schema.stopwatch import Step
+from etdev.schema.stopwatch import PartitionProgress
 
 
 @refusing(EtdevError, "Lowerer")
 @define(eq=False)
 class Compilation:
-    """How the partitions of a lowering are compiled.
+    """The settings by which partitions are compiled.
 
     Args:
         composition: The plugins and the rules.
@@ -96,4 +96,4 @@ class CompileProgress:
             stages.say(COMPILE.name, f"{self.done + 1}/{total} {partition.where}")
         self.done += state not in ("waiting", "compiling")
         nodes = plan[partition.method].ledger.sizes[partition.name]
-        stages.step(Step(partition.plugin, partition.where, nodes, state, seconds))
+        stages.step(PartitionProgress(partition.plugin, partition.where, nodes, state, seconds))

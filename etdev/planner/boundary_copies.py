@@ -14,7 +14,7 @@ from etdev.graph.precision import converted
 from etdev.schema.device import CPU, Device
 from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
-from etdev.schema.tensors import SCALAR, Conversion, Copy
+from etdev.schema.tensors import SCALAR, Copy, PrecisionChange
 
 
 def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Copy, ...]:
@@ -49,14 +49,16 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
     return tuple(copies)
 
 
-def plan_conversions(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Conversion, ...]:
+def plan_conversions(
+    graph: MethodGraph, partitions: Sequence[Partition]
+) -> tuple[PrecisionChange, ...]:
     """Return the values that change their precision where they cross a border, in graph order.
 
     One for each partition that reads a value; constants cross no border at a run.
     """
     homes = {name: home for name, (home, _) in _homes(graph, partitions).items()}
     ends = {"placeholder": "input", "output": "output"}
-    conversions: list[Conversion] = []
+    conversions: list[PrecisionChange] = []
     for node in graph.program.graph.nodes:
         source = homes.get(node.name, ends.get(node.op, PORTABLE))
         readers: dict[str, list[Node]] = {}
@@ -66,7 +68,7 @@ def plan_conversions(graph: MethodGraph, partitions: Sequence[Partition]) -> tup
         for target, users in readers.items():
             read = next(filter(None, map(converted, users)), ())
             if forms := [form for form, _ in groupby([*converted(node), *read])]:
-                conversions.append(Conversion(describe(node), source, target, forms))
+                conversions.append(PrecisionChange(describe(node), source, target, forms))
     return tuple(conversions)
 
 

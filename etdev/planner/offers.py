@@ -26,7 +26,7 @@ class Offer:
 
 
 @define(eq=False)
-class Offering:
+class ClaimFilter:
     """The offers of one plugin, made of its claims."""
 
     plugin: str

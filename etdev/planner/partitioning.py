@@ -17,7 +17,7 @@ from executorch.exir import EdgeCompileConfig
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
 from etdev.planner.claims import check_claims
-from etdev.planner.offers import Offer, Offering
+from etdev.planner.offers import ClaimFilter, Offer
 from etdev.planner.patterns import Patterns
 from etdev.planner.reporter import Owner, Reporter, verdict_of
 from etdev.planner.views import View, Views
@@ -143,7 +143,7 @@ class Partitioning:
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {n: verdict_of(plugin.name, reasons.PINNED, pin=p) for n, p in against.items()}
         barred |= self.patterns.bars(plugin.name, view.pieces)
-        offering = Offering(plugin.name, view, taken, barred, self.reporter)
+        offering = ClaimFilter(plugin.name, view, taken, barred, self.reporter)
         offers = [offering.offer(claim) for claim in claims]
         self._missed += offering.missed
         return offers

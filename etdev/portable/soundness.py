@@ -62,7 +62,7 @@ class Fault:
 
 
 _TEXTS = {
-    "no-kernel": "there is no portable kernel of it",
+    "no-kernel": "no portable kernel computes it",
     "wrong": "its portable kernel fails or is wrong for what it is given",
     "rarely-wrong": "its portable kernel is wrong for some values, such as NaN and large integers, "
     "or for empty tensors",

@@ -12,7 +12,7 @@ from etdev.pte.read import COPIES, operator_name
 
 
 @frozen
-class Step:
+class InstructionStep:
     """An instruction.
 
     Args:
@@ -30,15 +30,15 @@ class Step:
     index: int = 0
 
 
-def steps(path: Path, method: str) -> list[Step]:
+def steps(path: Path, method: str) -> list[InstructionStep]:
     """Read the instructions of a method, chain after chain."""
 
-    def read(data: memoryview) -> list[Step]:
+    def read(data: memoryview) -> list[InstructionStep]:
         program, _ = program_of(data)
         plan = next(plan for plan in program.execution_plan if plan.name == method)
         order: dict[int, int] = {}
         return [
-            Step(*kind_of(plan, item.instr_args, order), chain=number, index=index)
+            InstructionStep(*kind_of(plan, item.instr_args, order), chain=number, index=index)
             for number, chain in enumerate(plan.chains)
             for index, item in enumerate(chain.instructions)
         ]

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.quirks.state import UNKEPT, Result, of_kind
+from etdev.quirks.state import UNKEPT, MethodResult, of_kind
 from etdev.schema.quirk import Quirk
 from etdev.schema.stages import VALIDATE
 from etdev.upstream.fake_tensors import FakeTensor
@@ -24,7 +24,7 @@ _INITIAL = "et_init_buffer"
 _SHAPE_ONLY = ("full_like", "empty_like", "zeros_like", "ones_like", "rand_like", "sym_size")
 
 
-def make_buffers(program: ExportedProgram, found: Sequence[Result]) -> ExportedProgram:
+def make_buffers(program: ExportedProgram, found: Sequence[MethodResult]) -> ExportedProgram:
     """Make written parameters buffers, which ExecuTorch can write to."""
     written, signature = {result.spec.target for result in found}, program.graph_signature
     inputs, outputs = list(signature.input_specs), list(signature.output_specs)

@@ -38,7 +38,7 @@ _CURE = (
     "keep it in a registered buffer and write to that in place, as self.state.copy_(new) does, or "
     "give it as an input"
 )
-_CONSTANT = "torch.export takes for a constant what changes from call to call: "
+_CONSTANT = "torch.export baked in a value that changes between calls: "
 _CALLS = 3
 # At most this many further calls, within a time, if something is known to change, and if not.
 _FURTHER = {True: (100, 1.0), False: (6, 0.1)}

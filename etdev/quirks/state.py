@@ -27,7 +27,7 @@ _VIEW = "aten.view_copy.default"
 
 
 @frozen(eq=False)
-class Result:
+class MethodResult:
     """A result of a method: an output, or the new value of the input that is its `target`."""
 
     index: int
@@ -41,7 +41,7 @@ class Result:
         return self.spec.target or str(self.spec.arg.name)
 
 
-def _results(program: ExportedProgram) -> list[Result]:
+def _results(program: ExportedProgram) -> list[MethodResult]:
     """Return the results that are computed, new values of buffers included, in their order."""
     inputs = {
         spec.target if spec.target is not None else spec.arg.name: spec.arg.name
@@ -50,7 +50,7 @@ def _results(program: ExportedProgram) -> list[Result]:
     }
     results: Any = program.graph.output_node().args[0]
     return [
-        Result(index, spec, node, inputs[spec.target] if spec.kind in _WRITES else "")
+        MethodResult(index, spec, node, inputs[spec.target] if spec.kind in _WRITES else "")
         for index, (spec, node) in enumerate(
             zip(program.graph_signature.output_specs, results, strict=True)
         )
@@ -58,7 +58,7 @@ def _results(program: ExportedProgram) -> list[Result]:
     ]
 
 
-def lost_write_backs(program: ExportedProgram) -> list[Result]:
+def lost_write_backs(program: ExportedProgram) -> list[MethodResult]:
     """Return the new values that are the value of another buffer."""
     updates = [result for result in _results(program) if result.target]
     # Written parameters become buffers.
@@ -67,7 +67,7 @@ def lost_write_backs(program: ExportedProgram) -> list[Result]:
     return [u for u in updates if u.node.name in buffers and u.node.name != u.target]
 
 
-def shared_values(program: ExportedProgram) -> Iterator[Result]:
+def shared_values(program: ExportedProgram) -> Iterator[MethodResult]:
     """Yield the new values that another buffer has, too."""
     seen: set[Node] = set()
     for result in _results(program):
@@ -76,7 +76,7 @@ def shared_values(program: ExportedProgram) -> Iterator[Result]:
         seen.update([result.node] if result.target else ())
 
 
-def late_values(program: ExportedProgram) -> Iterator[Result]:
+def late_values(program: ExportedProgram) -> Iterator[MethodResult]:
     """Yield the outputs that are the old value of a buffer, and the new values that view one."""
     results = _results(program)
     written: set[str] = set()
@@ -92,7 +92,7 @@ def late_values(program: ExportedProgram) -> Iterator[Result]:
             yield output
 
 
-def clone_results(program: ExportedProgram, found: Sequence[Result]) -> ExportedProgram:
+def clone_results(program: ExportedProgram, found: Sequence[MethodResult]) -> ExportedProgram:
     """Clone results at the end of a method."""
     graph = copy_graph(program.graph)
     results: Any = list(graph.output_node().args[0])  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def clone_results(program: ExportedProgram, found: Sequence[Result]) -> Exported
     return without_inputs(program, graph, (), specs)
 
 
-def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:
+def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[MethodResult]]:
     """Return a function that finds what a program writes of one kind."""
     return lambda program: [each for each in _results(program) if each.spec.kind is kind]
 

@@ -96,7 +96,7 @@ def _report(listener: Listener | None, waits: list[_Wait], done: threading.Event
 def waiting_for(
     who: str, what: str, limit_s: float | None = None, setting: str = "hook_timeout_s"
 ) -> Iterator[None]:
-    """Have a call reported while it takes long, and refuse it if it took more than `limit_s`.
+    """Report a slow call, and refuse one that took more than `limit_s`.
 
     That is the plugin's limit of the name `setting`.
     """

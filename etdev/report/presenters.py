@@ -65,7 +65,7 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
     yield from _filled(
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
         _moved([method]),
-        Sheet(("otherwise than PyTorch",), [(caveat,) for caveat in method.caveats]),
+        Sheet(("differs from PyTorch",), [(caveat,) for caveat in method.caveats]),
         _simplified([method]),
         fixed([method]),
         missed(Explanation(Plan((method,)))),

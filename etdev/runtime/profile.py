@@ -12,7 +12,7 @@ from attrs import evolve
 
 from etdev.errors import EtdevError, RunError, first_line
 from etdev.files import in_scratch, scratch
-from etdev.pte.instructions import Step, steps
+from etdev.pte.instructions import InstructionStep, steps
 from etdev.runtime.kernels import op_of
 from etdev.runtime.run import NO_TRACE, trace
 from etdev.runtime.runners import PYTHON, Runner
@@ -26,7 +26,7 @@ from etdev.upstream.emission import instruction_of
 _CALLS = ("DELEGATE_CALL", "OPERATOR_CALL")
 
 # An instruction and its milliseconds per run.
-_Timed = tuple[Step, float]
+_Timed = tuple[InstructionStep, float]
 
 
 def profile(  # noqa: PLR0913 (public, and called with keywords)
@@ -124,7 +124,7 @@ def _times(
             yield from ((e.node, ms) for e, (_, ms) in zip(entries, group, strict=True))
 
 
-def _entries(step: Step, plan: MethodPlan | None) -> Sequence[Entry]:
+def _entries(step: InstructionStep, plan: MethodPlan | None) -> Sequence[Entry]:
     """Return the nodes of a delegate, or the nodes with the op of a portable kernel."""
     if plan is None:
         return []
@@ -134,7 +134,7 @@ def _entries(step: Step, plan: MethodPlan | None) -> Sequence[Entry]:
     return [entry for entry in fallbacks if entry.op.rpartition(".")[0] == op_of(step.name)]
 
 
-def _name(step: Step, plan: MethodPlan | None) -> str:
+def _name(step: InstructionStep, plan: MethodPlan | None) -> str:
     """Return the partition of a delegate; empty if unknown, or for another instruction."""
     if plan is None or step.delegate is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a row of the quirks table changed in a lowering."""
+"""Fixes that rows of the quirks table made in a lowering."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import (
-    Conversion,
     Copy,
     Growth,
+    PrecisionChange,
     SharedState,
     StoredAgain,
     loading,
@@ -52,11 +52,11 @@ class MethodPlan(Displayed):
     fallback: tuple[str, ...]
     ledger: Ledger
     simplified: Mapping[str, int] = field(factory=dict)
-    conversions: tuple[Conversion, ...] = ()
+    conversions: tuple[PrecisionChange, ...] = ()
     fixes: tuple[Fix, ...] = ()
 
     @property
-    def moved(self) -> tuple[Copy | Conversion, ...]:
+    def moved(self) -> tuple[Copy | PrecisionChange, ...]:
         """Its copies and conversions."""
         return (*self.copies, *self.conversions)
 

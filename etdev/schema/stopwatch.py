@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from attrs import define, field, frozen
 
 # Called with the name of a stage (etdev/schema/stages.py) and a detail, which is empty when the
-# stage begins. A method `step` gets each `Step`.
+# stage begins. A method `step` gets each `PartitionProgress`.
 Listener = Callable[[str, str], None]
 
 
 @frozen
-class Step:
+class PartitionProgress:
     """The state of a partition, such as `forward/cpu_0`, and its wall time since it began.
 
     States are `waiting`, `compiling`, then `compiled`, `hit`, `bypassed` or `failed`.
@@ -54,7 +54,7 @@ class Stopwatch:
         if self.listener:
             self.listener(name, detail)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PartitionProgress) -> None:
         """Report the state of a partition to a listener with a method `step`."""
         if listen := getattr(self.listener, "step", None):
             listen(step)

@@ -59,7 +59,7 @@ class Copy:
 
 
 @frozen
-class Conversion:
+class PrecisionChange:
     """A value that is quantised, dequantised or cast where it crosses a border, at every run.
 
     Args:

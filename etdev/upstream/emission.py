@@ -19,7 +19,7 @@ PLANS_WRITES = hasattr(memory_planning, "_alias_inplace_result_specs")
 
 
 def add_named_data(manager: EdgeProgramManager, key: str, data: bytes) -> None:
-    """Have a program carry data under a key; ExecuTorch takes data from delegates only."""
+    """Store data under a key of a program; ExecuTorch takes data from delegates only."""
     manager._named_data_store.add_named_data(key, data)
 
 

@@ -30,7 +30,7 @@ from support.models import nets
 from torch.export import ExportedProgram
 
 from etdev import Lowerer
-from etdev.schema.stopwatch import Step
+from etdev.schema.stopwatch import PartitionProgress
 
 ROUNDS = {"bert-12": 2, "mobilenets-16": 1}
 # Of two processes; more of them on two cores promise nothing.
@@ -71,7 +71,7 @@ class Watch:
         if stage == "compile":
             self.begun = self.begun or time.process_time()
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PartitionProgress) -> None:
         if self.begun is not None:
             self.cpu_s = time.process_time() - self.begun
 

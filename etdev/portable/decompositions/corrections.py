@@ -1,4 +1,4 @@
-"""Corrections of what torch's own decompositions compute otherwise than its kernels."""
+"""Corrections of what torch's own decompositions compute differently from its kernels."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Compiler:
         """
         words = find()
         if not words:
-            raise RunError("cpp", "there is no C++ compiler", CURE)
+            raise RunError("cpp", "no C++ compiler is installed", CURE)
         try:
             done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60)
         except (OSError, subprocess.TimeoutExpired) as error:

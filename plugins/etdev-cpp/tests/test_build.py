@@ -55,7 +55,7 @@ def test_the_key_has_flags_compiler_and_sources(cache, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("no-such-compiler", "cpp: there is no C++ compiler; install g++ or clang++"),
+        ("no-such-compiler", "cpp: no C++ compiler is installed; install g++ or clang++"),
         ("false", "cpp: false --version ended with exit code 1; "),
         (
             f"{sys.executable} -u",

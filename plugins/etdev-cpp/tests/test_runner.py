@@ -246,7 +246,7 @@ def test_without_a_compiler_python_verifies_and_cpp_is_an_error(
     with pytest.raises(RunError) as caught:
         mlp_lowered.verify(path=mlp_pte, runner="cpp")
     assert str(caught.value) == (
-        "cpp: there is no C++ compiler; install g++ or clang++, or name a compiler with CXX; "
+        "cpp: no C++ compiler is installed; install g++ or clang++, or name a compiler with CXX; "
         "--runner python needs none"
     )
     assert check(mlp_pte) == []

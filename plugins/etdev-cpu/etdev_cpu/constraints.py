@@ -1,4 +1,4 @@
-"""Nodes that XNNPACK's matcher takes, and then can't compile, or computes otherwise than PyTorch.
+"""Nodes that XNNPACK's matcher takes, and then can't compile, or computes differently from PyTorch.
 
 Every rule was seen in ExecuTorch's runtime with its own XnnpackPartitioner.
 """
@@ -43,7 +43,7 @@ _ACTIVATIONS = ("relu", "hardtanh")
 _RANK = 6
 # exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are NaN, the sine of 1e10 is -4891,
 # and so on.
-OTHERWISE = "computes NaN, infinite or huge values otherwise than PyTorch"
+OTHERWISE = "differs from PyTorch at NaN, infinite or huge values"
 _WRONG_FLOAT32 = {
     *("exp", "sqrt", "rsqrt", "maximum", "minimum", "avg_pool2d", "upsample_bilinear2d"),
     *("max_pool2d", "max_pool2d_with_indices", "sigmoid", "sin", "cos", "log"),

@@ -1,4 +1,4 @@
-"""Arguments, bools, NaN and infinities that OpenVINO treats otherwise than PyTorch.
+"""Arguments, bools, NaN and infinities that OpenVINO treats differently from PyTorch.
 
 Each rule was measured by tests/test_operators.py: every op of OpenVINO's list at the edges of its
 arguments, in ExecuTorch's runtime, against eager PyTorch.
@@ -101,7 +101,7 @@ def nan_problem(
     # Channels are convolved with zeros of other groups.
     grouped = op == "convolution" and cast("int", node.args[8]) > 1
     if op in _LOSES_NAN or rounded or to_bool or grouped:
-        return "nan", "treats NaN or infinite values otherwise than PyTorch"
+        return "nan", "differs from PyTorch at NaN or infinite values"
     return None
 
 

@@ -10,7 +10,7 @@ from etdev import CPU, Probe
 # Distribution, first version that works, first later one that doesn't. OpenVINO 2026.4 goes on
 # reading the memory that it was given a delegate in, which ExecuTorch's runtime frees once it is
 # loaded: a .pte that is loaded by its path crashes. 2026.3 copies it, but what it computes
-# otherwise than PyTorch is not known. ExecuTorch imports nncf; 3.0 fails with torch 2.13
+# differently from PyTorch is not known. ExecuTorch imports nncf; 3.0 fails with torch 2.13
 # and 3.3 with openvino 2025.
 _NEEDED = (("openvino", (2025, 4), (2026,)), ("nncf", (3, 1), (3, 2)))
 

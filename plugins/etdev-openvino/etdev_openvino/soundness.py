@@ -56,7 +56,7 @@ class Soundness:
     Args:
         program: In the edge dialect.
         unpacking: Names of nodes that unpack 4-bit weights, whose integers never leave OpenVINO.
-        exact: Refuse ops that treat NaN or infinite values otherwise than PyTorch.
+        exact: Refuse ops that differ from PyTorch at NaN or infinite values.
         constants: Names of the graph inputs that are fixed when a delegate is compiled.
         fixed: These names, and those of the nodes that are computed from nothing else.
         quantised: Names of torchao's ops and of views of what they return.

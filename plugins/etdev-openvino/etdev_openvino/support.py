@@ -43,7 +43,7 @@ class Support:
     Args:
         skip: Ops not to take, with or without overload.
         products: Take the ops whose inputs OpenVINO may round to bfloat16.
-        exact: Leave ops that treat NaN or infinite values otherwise than PyTorch.
+        exact: Leave ops that differ from PyTorch at NaN or infinite values.
         rounds: Leave reads of constant tables, which OpenVINO may store in bfloat16.
     """
 

@@ -105,13 +105,13 @@ def test_ignored_nan_takes_relu_and_exact_names_the_reason():
     taken = Lowerer([OpenVinoPlugin()]).plan(module, x)["forward"]
     assert taken.owner("aten_relu_default") == "OpenVinoPlugin"
     assert taken.caveats == [
-        "OpenVinoPlugin treats NaN or infinite values otherwise than PyTorch: aten.relu.default"
+        "OpenVinoPlugin differs from PyTorch at NaN or infinite values: aten.relu.default"
     ]
     left = Lowerer([OpenVinoPlugin(nan="exact")]).plan(module, x)["forward"]
     verdict = left.ledger["aten_relu_default"].verdicts[0]
     assert (verdict.code, verdict.text) == (
         "nan",
-        "treats NaN or infinite values otherwise than PyTorch",
+        "differs from PyTorch at NaN or infinite values",
     )
 
 

@@ -27,7 +27,7 @@ CURE = (
     "keep it in a registered buffer and write to that in place, as self.state.copy_(new) does, or "
     "give it as an input"
 )
-CONSTANT = "torch.export takes for a constant what changes from call to call: "
+CONSTANT = "torch.export baked in a value that changes between calls: "
 COUNTS = {"calls": 0}
 
 
