@@ -1,8 +1,10 @@
 """Hostile files: each is an EtdevError or a right answer; no crash, no hang, no traceback."""
 
+import io
 import json
 from contextlib import suppress
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from blake3 import blake3
@@ -15,9 +17,8 @@ from support.models import nets
 from support.shell import invoke
 
 from etdev import Lowerer
-from etdev.delegate.cache import entry as entries
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.packing import unpacked
+from etdev.delegate.cache.entry import CHECKSUM_BYTES, Entry
 from etdev.errors import EtdevError
 from etdev.locking import Lock
 from etdev.pte.embedded_plan import read_ledger
@@ -236,31 +237,38 @@ def test_an_odd_pin_is_refused_or_read(data):
     taken(lambda: Pin.parse(text))
 
 
-@budget(60)
-@given(data=st.data())
-def test_a_damaged_cache_entry_is_refused(good, data):
-    file = next(
-        path
-        for path in sorted((good / "cache").rglob("*"))
-        if path.stat().st_size > 500 and path.is_file()
-    )
-    content = data.draw(damaged(file.read_bytes()))
-    taken(lambda: unpacked(entries.Entry.from_bytes(content, "entry"), 1, "entry", Digests()))
+@pytest.fixture(scope="module")
+def entry(good):
+    """The bytes of an entry of the cache."""
+    files = (path.read_bytes() for path in sorted((good / "cache").rglob("*.entry")))
+    return next(data for data in files if len(data) > 500)
+
+
+def signed(data):
+    """The bytes of an entry with the checksum that they should have."""
+    body = data[:-CHECKSUM_BYTES]
+    return body + blake3(body).digest()
+
+
+def read_entry(data):
+    return Entry.from_bytes(data, "entry").results(1, "entry", Digests())
 
 
 @budget(60)
 @given(data=st.data())
-def test_a_made_up_cache_entry_with_a_right_checksum_is_refused_or_read(good, data):
-    file = next(
-        path
-        for path in sorted((good / "cache").rglob("*"))
-        if path.stat().st_size > 500 and path.is_file()
-    )
-    content = file.read_bytes()
-    start = len(entries.MAGIC) + 8
-    length = int.from_bytes(content[start - 8 : start], "little")
-    head = data.draw(altered(json.loads(content[start : start + length])))
-    text = as_json(head).encode()
-    body = entries.MAGIC + len(text).to_bytes(8, "little") + text + content[start + length : -32]
-    made = body + blake3(body).digest()
-    taken(lambda: unpacked(entries.Entry.from_bytes(made, "entry"), 1, "entry", Digests()))
+def test_a_damaged_cache_entry_is_refused_or_read(entry, data):
+    content = data.draw(damaged(entry))
+    taken(lambda: read_entry(content))
+    taken(lambda: read_entry(signed(content)))
+
+
+@budget(60)
+@given(data=st.data())
+def test_a_made_up_cache_entry_with_a_right_checksum_is_refused_or_read(entry, data):
+    known, file = Entry.from_bytes(entry, "entry"), io.BytesIO()
+    head = data.draw(altered([known.key, known.content]))
+    with ZipFile(file, "w") as zipped:
+        zipped.comment = bytes(CHECKSUM_BYTES)
+        for name, content in {"entry.json": as_json(head), **known.blobs}.items():
+            zipped.writestr(name, content)
+    taken(lambda: read_entry(signed(file.getvalue())))

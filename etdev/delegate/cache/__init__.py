@@ -4,8 +4,7 @@
     digests.py    weights by the digests of their bytes
     origins.py    the distribution and version that a function comes from
     key.py        the key of one call of a backend, or why it can't have one
-    entry.py      the bytes of an entry, with its checksum
-    packing.py    the results of a call as an entry, and back
+    entry.py      the results of a call as bytes with a checksum, and back
     folder.py     entries as files
     remote.py     entries behind a URL
     cache.py      the folder and the remote together, as a lowering uses them

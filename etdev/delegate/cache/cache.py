@@ -20,7 +20,6 @@ from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
 from etdev.delegate.cache.key import name_of
-from etdev.delegate.cache.packing import packed, unpacked
 from etdev.delegate.cache.remote import Remote
 from etdev.delegate.compiler_calls import Call, Task
 from etdev.errors import CacheError, EtdevWarning
@@ -28,6 +27,8 @@ from etdev.schema.caching import CacheSettings
 from etdev.schema.compiler_cache import standing
 
 T = TypeVar("T")
+# The name of a compiler's own data in an entry.
+_DATA = "data"
 
 
 @define
@@ -125,14 +126,14 @@ class Memory:
             return None
         who = f"cache entry {task.key[:12]}"
         try:
-            return unpacked(entry, len(task.call.jobs), who, self.weights)
+            return entry.results(len(task.call.jobs), who, self.weights)
         except CacheError:
             # The entry of the fresh results replaces it.
             return None
 
     def entry(self, task: Task, results: Sequence[PreprocessResult]) -> Entry:
         """Return the entry of a task with a key, or raise Uncacheable."""
-        return packed(results, task.key, self.weights)
+        return Entry.of(results, task.key, self.weights)
 
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
         """Keep the results of a task; return the task, with the reason if that is not possible."""
@@ -171,11 +172,11 @@ class CompilerCache:
     def load(self, name: bytes) -> bytes | None:
         """Return the data under a name; None without it."""
         entry = self.cache.load(self._key(name))
-        return bytes(entry.blobs[0]) if entry and len(entry.blobs) == 1 else None
+        return entry.blobs.get(_DATA) if entry else None
 
     def store(self, name: bytes, data: bytes) -> None:
         """Keep data under a name."""
-        self.cache.store(Entry(self._key(name), None, [data]))
+        self.cache.store(Entry(self._key(name), None, {_DATA: data}))
 
     def _key(self, name: bytes) -> str:
         return str(blake3(f"kept in {self.place} ".encode() + name).hexdigest())

@@ -18,7 +18,6 @@ from attrs import define, evolve, field
 from etdev.delegate.cache.cache import Memory
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.key import settings
-from etdev.delegate.cache.packing import unpacked
 from etdev.delegate.compiler_calls import Done, Task, compile_error, context
 from etdev.delegate.executors.parcel import LocalOnly, pack
 from etdev.delegate.executors.processes import start_process, stop_process
@@ -145,7 +144,7 @@ class Dispatcher:
                 raise LocalOnly(reply.local_only)
             entry = Entry.from_bytes(reply.entry, "a worker's reply", task.key)
             count = len(task.call.jobs)
-            results = unpacked(entry, count, "a worker's reply", self.memory.weights)
+            results = entry.results(count, "a worker's reply", self.memory.weights)
         except (LocalOnly, CacheError) as error:
             self._waiting.append(evolve(task, stays=str(error)))
             return

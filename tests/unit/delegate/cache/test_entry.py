@@ -1,6 +1,8 @@
 """Entries: whatever happens to their bytes, they give the same results or an error."""
 
+import io
 import json
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
 from blake3 import blake3
@@ -12,8 +14,7 @@ from hypothesis import strategies as st
 
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.entry import MAGIC, Entry
-from etdev.delegate.cache.packing import packed, unpacked
+from etdev.delegate.cache.entry import CHECKSUM_BYTES, MAGIC, Entry
 from etdev.errors import CacheError
 
 KEY = "0" * 64
@@ -33,8 +34,8 @@ def result(payload: bytes, handles=None, data: bytes = b"weights") -> Preprocess
 
 
 def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
-    data = packed(results, KEY, Digests()).to_bytes()
-    return unpacked(Entry.from_bytes(data, "test", KEY), len(results), "test", Digests())
+    data = Entry.of(results, KEY, Digests()).to_bytes()
+    return Entry.from_bytes(data, "test", KEY).results(len(results), "test", Digests())
 
 
 @settings(deadline=None, max_examples=50)
@@ -43,8 +44,8 @@ def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
 def test_results_survive(payloads):
     results = [result(payload, handles) for payload, handles in payloads]
     assert again(results) == results
-    entry = packed(results, KEY, Digests())
-    assert entry.to_bytes() == packed(again(results), KEY, Digests()).to_bytes()
+    entry = Entry.of(results, KEY, Digests())
+    assert entry.to_bytes() == Entry.of(again(results), KEY, Digests()).to_bytes()
 
 
 def test_a_weight_is_kept_by_its_digest():
@@ -54,12 +55,12 @@ def test_a_weight_is_kept_by_its_digest():
     known, other = Digests(), Digests()
     known.of("weight", weight)
     one = result(b"x", data=weight.numpy().tobytes())
-    entry = packed([one], KEY, known)
-    assert one.data_store_output.buffers[0] not in entry.blobs
-    assert len(packed([one], KEY, other).blobs) == len(entry.blobs) + 1
-    assert unpacked(entry, 1, "test", known) == [one]
+    entry = Entry.of([one], KEY, known)
+    assert one.data_store_output.buffers[0] not in entry.blobs.values()
+    assert len(Entry.of([one], KEY, other).blobs) == len(entry.blobs) + 1
+    assert entry.results(1, "test", known) == [one]
     with pytest.raises(CacheError, match="invalid results"):
-        unpacked(entry, 1, "test", other)
+        entry.results(1, "test", other)
 
 
 def test_a_view_is_known_by_the_bytes_that_a_backend_stores():
@@ -84,7 +85,7 @@ def test_large_weights_are_in_their_buffers():
     for weight in weights:
         known.of("weight", weight)
     results = [result(b"", data=weight.contiguous().numpy().tobytes()) for weight in weights]
-    assert unpacked(packed(results, KEY, known), 3, "test", known) == results
+    assert Entry.of(results, KEY, known).results(3, "test", known) == results
 
 
 @pytest.mark.skipif(
@@ -110,7 +111,7 @@ def test_a_buffer_in_a_file_is_read(tmp_path):
 def test_what_an_entry_can_not_keep_is_named(fault, why):
     broken = PreprocessResult(**{"processed_bytes": b"", **fault})
     with pytest.raises(Uncacheable, match=why):
-        packed([broken], KEY, Digests())
+        Entry.of([broken], KEY, Digests())
 
 
 def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
@@ -121,17 +122,17 @@ def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
         one = result(b"x")
         change(one)
         with pytest.raises(Uncacheable, match="returns scratch, which an entry can't hold"):
-            packed([one], KEY, Digests())
-    sound = packed([result(b"x")], KEY, Digests())
-    for place in (sound.content[0], sound.content[0]["data"]):
+            Entry.of([one], KEY, Digests())
+    sound = Entry.of([result(b"x")], KEY, Digests())
+    for place in (sound.content[0], sound.content[0]["data_store_output"]):
         place["scratch"] = [1]
         with pytest.raises(CacheError, match="invalid results"):
-            unpacked(sound, 1, "test", Digests())
+            sound.results(1, "test", Digests())
         del place["scratch"]
-    assert len(unpacked(sound, 1, "test", Digests())) == 1
+    assert len(sound.results(1, "test", Digests())) == 1
 
 
-SOUND = packed([result(b"payload", {1: (2,)})], KEY, Digests()).to_bytes()
+SOUND = Entry.of([result(b"payload", {1: (2,)})], KEY, Digests()).to_bytes()
 
 
 @settings(deadline=None)
@@ -150,7 +151,7 @@ def test_a_cut_is_noticed(length):
         Entry.from_bytes(SOUND[:length], "test", KEY)
 
 
-@pytest.mark.parametrize("data", [b"", b"etdev entry 2\n" + SOUND[len(MAGIC) :], SOUND + b"\0"])
+@pytest.mark.parametrize("data", [b"", b"etdev entry 3\n" + SOUND[len(MAGIC) :], SOUND + b"\0"])
 def test_another_version_or_more_is_noticed(data):
     with pytest.raises(CacheError):
         Entry.from_bytes(data, "test", KEY)
@@ -161,45 +162,58 @@ def test_an_entry_under_another_key_is_noticed():
         Entry.from_bytes(SOUND, "test", "1" * 64)
 
 
-def forged(head: object) -> bytes:
+def forged(head: object, compression: int = ZIP_STORED, blob: bytes = b"blob") -> bytes:
     """An entry with a right checksum and a head of anybody's choice."""
-    text = json.dumps(head).encode()
-    body = MAGIC + len(text).to_bytes(8, "little") + text + b"blob"
-    return body + blake3(body).digest()
+    file = io.BytesIO()
+    with ZipFile(file, "w", compression) as zipped:
+        zipped.comment = bytes(CHECKSUM_BYTES)
+        zipped.writestr("entry.json", json.dumps(head))
+        zipped.writestr("blob", blob)
+    data = file.getvalue()[:-CHECKSUM_BYTES]
+    return data + blake3(data).digest()
 
 
+def read(data: bytes, count: int = 1) -> list[PreprocessResult]:
+    return Entry.from_bytes(data, "test", KEY).results(count, "test", Digests())
+
+
+FIELDS = ["processed_bytes", "debug_handle_map", "data_store_output", "buffers", "pte_data"]
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 5) | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["payload", "handles", "data", "buffers"]), inner)
-    ),
+    st.none() | st.booleans() | st.integers(-2, 5) | st.text(max_size=3) | st.just("blob"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner),
     max_leaves=8,
 )
-RESULT = {"payload": 0, "handles": "None", "data": None}
+RESULT = {"processed_bytes": "blob", "debug_handle_map": "None", "data_store_output": None}
 ENTRY = {"buffer_index": 0, "alignment": 1, "tensor_layout": None}
-INSIDE = {"buffers": [0], "inside": {"k": ENTRY}, "outside": {}}
+INSIDE = {"buffers": ["blob"], "pte_data": {"k": ENTRY}, "external_data": {}}
 
 
 @settings(deadline=None, max_examples=200)
 @given(
-    st.fixed_dictionaries({"key": st.just(KEY) | JSON})
-    | st.dictionaries(st.sampled_from(["key", "content", "blobs"]), JSON),
-    JSON | st.lists(st.just(RESULT) | JSON, max_size=2),
-    st.just([4]) | JSON,
+    st.tuples(st.just(KEY) | JSON, JSON | st.lists(st.just(RESULT) | JSON, max_size=2)) | JSON,
 )
-@example({"key": KEY}, [{**RESULT, "payload": -1}], [4])
-@example({"key": KEY}, [{**RESULT, "data": {**INSIDE, "buffers": [1]}}], [4])
-@example({"key": KEY}, [{**RESULT, "handles": "{[]: 1}"}], [4])
-@example({"key": KEY}, [{**RESULT, "handles": "exec()"}], [4])
-@example({"key": KEY}, [RESULT], [-4, 8])
-def test_a_forged_entry_is_refused_or_gives_results(head, content, blobs):
-    data = forged({"content": content, "blobs": blobs, **head})
+@example([KEY, [{**RESULT, "processed_bytes": "none"}]])
+@example([KEY, [{**RESULT, "data_store_output": {**INSIDE, "buffers": ["none"]}}]])
+@example([KEY, [{**RESULT, "debug_handle_map": "{[]: 1}"}]])
+@example([KEY, [{**RESULT, "debug_handle_map": "exec()"}]])
+def test_a_forged_entry_is_refused_or_gives_results(head):
     try:
-        results = unpacked(Entry.from_bytes(data, "test", KEY), 1, "test", Digests())
+        results = read(forged(head))
     except CacheError:
         return
     assert type(results[0].processed_bytes) is bytes
+
+
+def test_a_forgery_that_nothing_is_wrong_with_is_read():
+    (found,) = read(forged([KEY, [{**RESULT, "data_store_output": INSIDE}]]))
+    assert found.processed_bytes == b"blob"
+    assert found.data_store_output.buffers == [b"blob"]
+
+
+def test_compressed_bytes_that_would_become_many_are_refused():
+    bomb = forged([KEY, [RESULT]], ZIP_DEFLATED, bytes(1 << 20))
+    with pytest.raises(CacheError, match="can't be read"):
+        read(bomb)
 
 
 @pytest.mark.parametrize(
@@ -211,12 +225,11 @@ def test_a_forged_entry_is_refused_or_gives_results(head, content, blobs):
     ],
 )
 def test_named_data_that_makes_no_sense_is_refused(change):
-    data = {**INSIDE, "inside": {"k": {**ENTRY, **change}}}
-    forgery = forged({"key": KEY, "content": [{**RESULT, "data": data}], "blobs": [4]})
+    data = {**INSIDE, "pte_data": {"k": {**ENTRY, **change}}}
     with pytest.raises(CacheError, match="invalid results"):
-        unpacked(Entry.from_bytes(forgery, "test", KEY), 1, "test", Digests())
+        read(forged([KEY, [{**RESULT, "data_store_output": data}]]))
 
 
 def test_the_number_of_results_counts():
     with pytest.raises(CacheError, match="has 1 results, not 2"):
-        unpacked(Entry.from_bytes(SOUND, "test", KEY), 2, "test", Digests())
+        read(SOUND, 2)

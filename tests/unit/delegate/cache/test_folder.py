@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
 from etdev.errors import CacheError
 
@@ -17,7 +16,7 @@ KEYS = [f"{number:064x}" for number in range(0, 16 * 7, 7)]
 
 
 def entry(key: str, size: int = 100) -> bytes:
-    return Entry(key, [], [key.encode() * size]).to_bytes()
+    return key.encode() * size
 
 
 def aged(folder: Folder, *ages: tuple[str, float]) -> None:
@@ -81,7 +80,6 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
 WRITER = """
 import sys
 from pathlib import Path
-from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
 folder, keys = Folder(Path(sys.argv[1]), 200_000), sys.argv[2:]
 print("ready", flush=True)
@@ -89,8 +87,8 @@ while True:
     for key in keys:
         data = folder.load(key)
         if data is None:
-            folder.store(key, Entry(key, [], [key.encode() * 500]).to_bytes())
-        elif Entry.from_bytes(data, "x", key).blobs[0] != key.encode() * 500:
+            folder.store(key, key.encode() * 500)
+        elif data != key.encode() * 500:
             sys.exit("wrong")
     folder.trim()
 """
@@ -119,7 +117,7 @@ def test_eight_processes_and_random_kills_leave_only_whole_entries(tmp_path):
     stored = folder.stored()
     assert stored
     for each in stored:
-        Entry.from_bytes(each.path.read_bytes(), str(each.path), each.key)
+        assert each.path.read_bytes() == entry(each.key, 500)
     folder.store(KEYS[0], entry(KEYS[0]))
     assert folder.load(KEYS[0]) == entry(KEYS[0])
     folder.clear()
