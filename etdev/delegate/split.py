@@ -20,8 +20,8 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Node
 
-from etdev.delegate.join import Join
 from etdev.errors import LoweringError
+from etdev.graph.join import Join
 from etdev.graph.passes import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument, unwritten_constants

@@ -16,10 +16,10 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
-from etdev.delegate.join import Join
 from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
 from etdev.errors import RunError
+from etdev.graph.join import Join
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import op_name, where
 from etdev.lowering.lowering import Lowering

@@ -26,11 +26,20 @@ from etdev.upstream.operators import edge_ops
 
 @define(eq=False)
 class Join:
-    """Builds the graph that calls the delegates, in one walk over the original."""
+    """Builds the graph that calls the delegates, in one walk over the original.
+
+    Args:
+        attribute: The attribute that has a delegate, before its number.
+        keeps_names: Give the nodes the names that they had, also those that delegates return.
+        calls: The calls of the delegates, by the number of the partition.
+    """
 
     program: ExportedProgram
     partitions: Sequence[Partition]
     lowered: Sequence[LoweredBackendModule]
+    attribute: str = "lowered_module"
+    keeps_names: bool = False
+    calls: dict[int, Node] = field(factory=dict, init=False)
     graph: Graph = field(factory=Graph, init=False)
     copies: dict[Node, Node] = field(factory=dict, init=False)
     root: dict[str, Any] = field(factory=dict, init=False)
@@ -46,7 +55,7 @@ class Join:
         constants = [constant for own in self.partitions for constant in own.constants]
         self.frozen = {c.name for c in constants if not c.inside and not c.mutated}
         taken = {str(node.target) for node in self.program.graph.find_nodes(op="get_attr")}
-        names = (f"lowered_module_{number}" for number in itertools.count())
+        names = (f"{self.attribute}_{number}" for number in itertools.count())
         self.names = (name for name in names if name not in taken)
         self.handle = max((n.meta.get("debug_handle") or 0 for n in self.nodes.values()), default=0)
         kept = self._copy_placeholders()
@@ -85,6 +94,7 @@ class Join:
         self.root[name] = self.lowered[index]
         attribute = self.graph.get_attr(name)
         call = self.graph.call_function(executorch_call_delegate, (attribute, *inputs))
+        self.calls[index] = call
         outputs = [self.nodes[tensor.name] for tensor in partition.outputs]
         # ExecuTorch gives each delegate the next free handle; its Inspector finds events by it.
         self.handle += 1
@@ -124,6 +134,8 @@ class Join:
 
     def _finish(self, kept: set[str], outputs: Sequence[OutputSpec]) -> ExportedProgram:
         program = self.program
+        for node, copied in self.copies.items() if self.keeps_names else ():
+            copied.name = node.name
         names = {node.name: copy.name for node, copy in self.copies.items()}
         specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
         signature = ExportGraphSignature(specs, [renamed(spec, names) for spec in outputs])
