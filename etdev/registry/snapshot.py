@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,9 +42,12 @@ def _sample(value: Any) -> bytes:
     plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
     if not plain or value.device.type != "cpu":
         return b""
-    data = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage())
+    storage = value.untyped_storage()
+    # Read in place, since four calls of torch for each weight and hook were a tenth of the loop.
+    data = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
     # An odd step takes every byte of a number in turn.
-    return bytes(data[:: len(data) // _SAMPLES | 1].numpy())
+    sample: bytes = data[:: len(data) // _SAMPLES | 1]
+    return sample
 
 
 @frozen(eq=False)
