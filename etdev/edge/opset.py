@@ -29,12 +29,12 @@ from etdev.upstream.operators import OpOverload, overload_of
 class Opset:
     """The ops that ExecuTorch takes: Core ATen, its caller's exceptions, and ops kept whole."""
 
-    def __init__(self, config: EdgeCompileConfig, kept: Collection[Any]) -> None:
+    def __init__(self, config: EdgeCompileConfig, kept: Collection[object]) -> None:
         # It may grow later.
         self._kept = kept
         self._check = EXIRATenDialectVerifier(config).check_valid_op
 
-    def has(self, target: Any) -> bool:
+    def has(self, target: object) -> bool:
         """Return True if the op of a node, in either dialect, is one of them."""
         op = overload_of(target)
         try:

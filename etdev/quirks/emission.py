@@ -98,7 +98,7 @@ def tell_written_order(module: GraphModule, nodes: Sequence[Node]) -> GraphModul
     return module
 
 
-def _written_order(node: Node) -> list[Any] | None:
+def _written_order(node: Node) -> list[int] | None:
     order: Any = node.kwargs.get("dim_order")
     return next((list(spec.dim_order) for spec in _specs(node)), list(order) if order else None)
 

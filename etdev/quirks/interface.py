@@ -9,6 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
+    ConstantArgument,
     InputKind,
     OutputKind,
     SymBoolArgument,
@@ -30,6 +31,7 @@ from etdev.upstream.edge import with_parts
 from etdev.upstream.trees import pytree
 
 _ON_HOST = "move the model with .cpu() before it is exported"
+InputArgument = SymIntArgument | SymFloatArgument | SymBoolArgument | ConstantArgument
 _NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
 
 
@@ -63,7 +65,9 @@ def to_host(program: ExportedProgram, found: Sequence[str]) -> ExportedProgram:
     return program
 
 
-def python_inputs(program: ExportedProgram) -> Iterator[Any]:
+def python_inputs(
+    program: ExportedProgram,
+) -> Iterator[InputArgument]:
     """Yield the inputs that are numbers with a symbol, or strings."""
     for spec in program.graph_signature.input_specs:
         text = isinstance(getattr(spec.arg, "value", None), str)

@@ -18,7 +18,7 @@ from etdev.graph.ops import owner_of, places_written, written_by, written_throug
 from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
 from etdev.schema.quirk import Nodes, Quirk, Rejection
 from etdev.schema.stages import FUNCTIONALISE
-from etdev.upstream.operators import base_name
+from etdev.upstream.operators import OpOverload, base_name
 
 aten = torch.ops.aten
 # Two weights in one piece of memory; the method writes one of them.
@@ -80,7 +80,7 @@ def reused_sources(program: ExportedProgram) -> Iterator[Node]:
         sources.add(source)
 
 
-def _give(copy: Node, op: Any, *args: Any, **options: Any) -> None:
+def _give(copy: Node, op: OpOverload, *args: object, **options: object) -> None:
     """Copy the result of an op on the value that was copied."""
     source: Any = copy.args[1]
     copy.update_arg(1, call(source, op, source, *args, **options))

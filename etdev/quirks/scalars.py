@@ -75,7 +75,7 @@ def _values(node: Node) -> Iterator[Any]:
     return (source.meta.get("val") for source in node.all_input_nodes)
 
 
-def _scalars(node: Node) -> Iterator[tuple[int, Any]]:
+def _scalars(node: Node) -> Iterator[tuple[int, object]]:
     """Yield the arguments that ought to be tensors, by their position."""
     op = node.target
     arguments = schema_of(op).arguments if isinstance(op, OpOverload) else ()
@@ -84,7 +84,7 @@ def _scalars(node: Node) -> Iterator[tuple[int, Any]]:
             yield index, value.meta.get("val") if isinstance(value, Node) else value
 
 
-def _exact(value: Any, beside: set[torch.dtype]) -> torch.dtype | None:
+def _exact(value: object, beside: set[torch.dtype]) -> torch.dtype | None:
     """Return the dtype that a number needs if ExecuTorch would round it; None otherwise."""
     double = torch.float64 in beside
     if isinstance(value, float):
@@ -98,7 +98,7 @@ def _exact(value: Any, beside: set[torch.dtype]) -> torch.dtype | None:
     return None
 
 
-def _divided(node: Node, value: Any) -> torch.dtype | None:
+def _divided(node: Node, value: object) -> torch.dtype | None:
     """Return the dtype of an integer that divides, or is divided by, smaller ones.
 
     If a plugin keeps the op whole, ExecuTorch's verifier refuses inputs of several dtypes.

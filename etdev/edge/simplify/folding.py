@@ -87,7 +87,7 @@ class Folding:
         self._values[node] = value
         return node
 
-    def identity(self, node: Node) -> Any:
+    def identity(self, node: Node) -> object:
         """Return a key that nodes share which are known to have the same value."""
         value = self._values.get(node)
         if value is None:
@@ -193,7 +193,7 @@ def is_plain(node: Node) -> bool:
     )
 
 
-def looks_like(value: Any, other: Any) -> bool:
+def looks_like(value: object, other: object) -> bool:
     """Return True if two tensors have dtype, sizes and memory layout in common, for any size."""
     if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
         return False
@@ -202,6 +202,6 @@ def looks_like(value: Any, other: Any) -> bool:
     return one == another
 
 
-def is_static(value: Any) -> bool:
+def is_static(value: object) -> bool:
     """Return True if a value is a tensor without a dynamic size."""
     return isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape)

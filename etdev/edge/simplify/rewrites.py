@@ -125,7 +125,7 @@ def _true(node: Node, folding: Folding) -> Simpler | None:
     return None
 
 
-def _without_not(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
+def _without_not(condition: object, chosen: object, other: object) -> tuple[object, ...]:
     if isinstance(condition, Node) and op_name(condition) in _NOT and len(condition.users) == 1:
         source = condition.args[0]
         if _is_bool(source):
@@ -133,7 +133,7 @@ def _without_not(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
     return condition, chosen, other
 
 
-def _unfilled(node: Node, given: tuple[Any, ...], folding: Folding) -> tuple[Any, ...]:
+def _unfilled(node: Node, given: tuple[object, ...], folding: Folding) -> tuple[object, ...]:
     """Replace a choice filled with one number by that number, if the other gives the sizes."""
     args = list(given)
     for index in (1, 2):
@@ -157,6 +157,6 @@ def _fits(number: object, dtype: torch.dtype) -> TypeGuard[int | float]:
     return isinstance(number, int | float) and not torch.finfo(dtype).max < abs(number) < math.inf
 
 
-def _is_bool(node: Any) -> TypeGuard[Node]:
+def _is_bool(node: object) -> TypeGuard[Node]:
     value = node.meta.get("val") if isinstance(node, Node) else None
     return isinstance(value, torch.Tensor) and value.dtype == torch.bool

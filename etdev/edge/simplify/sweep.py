@@ -110,7 +110,7 @@ class Sweep:
         if first is not node:
             self._replace(node, first, "duplicates")
 
-    def _frozen(self, value: Any) -> Any:
+    def _frozen(self, value: object) -> object:
         if isinstance(value, (list, tuple)):
             return tuple(map(self._frozen, value))
         if isinstance(value, Node):
@@ -158,7 +158,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
 )
 
 
-def _neighbours(node: Node) -> tuple[Any, ...]:
+def _neighbours(node: Node) -> tuple[object, ...]:
     sources = [source.name for source in node.all_input_nodes]
     return node.target, sources, {user.name for user in node.users}
 
