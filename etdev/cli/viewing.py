@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from attrs import field, frozen
@@ -61,6 +61,24 @@ class Viewed:
     note: str = ""
     before: Viewed | None = None
     scatters: Sequence[Scatter] = ()
+
+
+class View(Protocol):
+    """A file that a person looks at: an object or a module that an entry point names."""
+
+    def check(self, file: Path) -> None:
+        """Check, before any work, that the view can be written to a file.
+
+        Raises:
+            EtdevError: It can't; the text has the cure.
+        """
+
+    def write(self, file: Path, viewed: Viewed) -> None:
+        """Write the view, whole or not at all.
+
+        Raises:
+            EtdevError: It can't be written.
+        """
 
 
 def _add(context: click.Context, option: click.Parameter, value: Any) -> None:
@@ -120,9 +138,9 @@ def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:
 
 
 @contextmanager
-def _loaded(name: str) -> Iterator[Any]:
+def _loaded(name: str) -> Iterator[View]:
     """Load a view, and name it in errors that it does not raise on purpose."""
-    view: Any = extensions.load(extensions.VIEWS, name, _fault)
+    view: View = extensions.load(extensions.VIEWS, name, _fault)
     try:
         yield view
     except EtdevError:

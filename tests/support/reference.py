@@ -113,6 +113,11 @@ CHAPTERS = (
         ),
     ),
     Chapter(
+        "Views",
+        "Files that people look at, by the entry-point group `etdev.views`.",
+        ("etdev.cli.viewing:View", "etdev.cli.viewing:Viewed"),
+    ),
+    Chapter(
         "Runners",
         "Runtimes that load a `.pte`, by the entry-point group `etdev.runners`.",
         (
