@@ -6,14 +6,17 @@ temporary file; a process that writes the same file a week later removes it.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,14 +25,27 @@ from etdev.errors import ArtifactError
 # A temporary file or folder that has not changed for so long belongs to a killed process.
 STALE_S = 7 * 24 * 3600
 _SCRATCH = "etdev-scratch-"
+# The beginning of a file that may be replaced, by suffix: its format, or that etdev wrote it.
+_KNOWN = {
+    ".pte": rb".{4}ET\d\d",
+    ".ptd": rb".{4}FT\d\d",
+    ".html": rb".*<title>[^<]*etdev</title>",
+    ".json": rb'\{.*"(schema|name|badge)": "etdev',
+    ".lock": rb'\{.*"lock": \d',
+    ".toml": rb"# Written by etdev",
+    ".yaml": rb"(.*\n)?operators:",
+}
+_BEGINNING = 1 << 20
+_forced: ContextVar[bool] = ContextVar("forced", default=False)
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Give `write` an open file, which is never seen incomplete under its path.
 
     Raises:
-        ArtifactError: It can't be written.
+        ArtifactError: It can't be written, or would replace a file that etdev doesn't write.
     """
+    _check_replaceable(path)
     with writing(path), replacing(path) as file:
         write(file)
 
@@ -47,9 +63,10 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces another file at the end.
 
     Args:
-        path: The path of that other file.
+        path: The path of that other file, or of a symbolic link to it.
         durable: Write the content to the disk before the file is renamed.
     """
+    path = Path(os.path.realpath(path))
     temporary = _hidden(path)
     try:
         # Opened by the open of every new file, so that it gets the permissions of one.
@@ -89,27 +106,50 @@ def publish(files: Iterable[Path], path: Path) -> None:
     targets = {path.parent / file.name: file for file in files}
     # Checked before the first is moved, so that either all are moved or none.
     for target in targets:
-        _refuse_folder(target)
+        _check_replaceable(target)
     with writing(path):
         for target, file in targets.items():
-            os.replace(file, target)
+            _move(file, target)
 
 
-def check_program(path: Path) -> None:
-    """Check that a .pte can be written to a path, before the long work."""
-    if path.suffix != ".pte":
-        raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
-    check_writable(path)
+def _move(file: Path, target: Path) -> None:
+    try:
+        os.replace(file, os.path.realpath(target))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A link to another disk.
+        with open(file, "rb") as moved, replacing(target) as copy:
+            shutil.copyfileobj(moved, copy)
 
 
-def check_writable(path: Path) -> None:
-    """Check that a file can be written to a path, before the long work."""
-    _refuse_folder(path)
-    if not path.parent.is_dir():
+@contextmanager
+def forced(force: bool) -> Iterator[None]:
+    """Replace files that etdev doesn't write, too, until the context ends."""
+    token = _forced.set(force)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def check_writable(path: Path, suffix: str = "") -> None:
+    """Check that a file can be written to a path, before the long work.
+
+    Raises:
+        ArtifactError: It has another suffix, its folder can't be written, or it would replace a
+            folder, a read-only file, or a file that etdev doesn't write, unless `forced`.
+    """
+    if suffix and path.suffix != suffix:
+        cure = f"name it {path.stem or 'model'}{suffix}"
+        raise ArtifactError(str(path), f"does not end in {suffix}", cure)
+    _check_replaceable(path)
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
         what = f"there is no folder {str(path.parent)!r}"
         raise ArtifactError(str(path), what, "create it first")
     with writing(path):
-        try_writing(path.parent)
+        try_writing(folder)
 
 
 def try_writing(folder: Path) -> None:
@@ -117,9 +157,22 @@ def try_writing(folder: Path) -> None:
     tempfile.TemporaryFile(dir=folder).close()
 
 
-def _refuse_folder(path: Path) -> None:
-    if path.is_dir():
-        raise ArtifactError(str(path), "is a folder", "choose another path")
+def _check_replaceable(path: Path) -> None:
+    with writing(path):
+        if not path.exists():
+            return
+        if path.is_dir():
+            raise ArtifactError(str(path), "is a folder", "choose another path")
+        # Its mode, too, since os.access tells root that it can write everywhere.
+        if not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222:
+            what = "can't be written (it is read-only)"
+            raise ArtifactError(str(path), what, "choose another path")
+        with open(path, "rb") as file:
+            beginning = file.read(_BEGINNING)
+    known = re.match(_KNOWN.get(path.suffix, rb"(?!)"), beginning, re.DOTALL)
+    if beginning and not known and not _forced.get():
+        what = "is there already, and etdev did not write it"
+        raise ArtifactError(str(path), what, "choose another path, or replace it with --force")
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

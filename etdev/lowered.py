@@ -13,7 +13,7 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 
 from etdev.delegate.split import Weights
 from etdev.errors import ArtifactError, LoweringError, shown, warn_or_raise
-from etdev.files import check_program, publish, scratch, unseen
+from etdev.files import check_writable, publish, scratch, unseen
 from etdev.lowering.emission import Emission
 from etdev.lowering.lowering import Lowering
 from etdev.pipeline import EMITTING, VERIFYING, WRITING, run
@@ -135,7 +135,7 @@ class Lowered:
         """
         if not isinstance(path, (str, os.PathLike)):
             raise ArtifactError("path", f"is {shown(path)}", "name it model.pte")
-        check_program(path := Path(path))
+        check_writable(path := Path(path), ".pte")
         if verify:
             CHILD.start()
         emission = self._emitted(Emission(self.lowering, config, with_ledger, who=str(path)))

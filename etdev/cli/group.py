@@ -13,9 +13,11 @@ import click
 import pluggy
 
 from etdev.cli.options import given
+from etdev.cli.outputs import refuse_twice_named
 from etdev.cli.progress import complain
 from etdev.cli.streams import own_streams, results
 from etdev.errors import CHAINED, CompileError, EtdevError, PluginError, close_to, first_line
+from etdev.files import forced
 from etdev.registry import extensions
 from etdev.registry.extensions import COMMANDS, autoload
 
@@ -29,7 +31,8 @@ class Command(click.Command):
     """A command that writes nothing but its results to stdout."""
 
     def invoke(self, context: click.Context) -> Any:
-        with own_streams(context, quiet=not given("debug")):
+        with own_streams(context, quiet=not given("debug")), forced(bool(given("force"))):
+            refuse_twice_named(context)
             return super().invoke(context)
 
 

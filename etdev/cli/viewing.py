@@ -11,6 +11,7 @@ import click
 from attrs import field, frozen
 
 from etdev.cli.options import given, remembered, together
+from etdev.cli.outputs import Output, force
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.registry import extensions
 from etdev.schema.plan import Plan
@@ -96,6 +97,7 @@ def _add(context: click.Context, option: click.Parameter, value: Any) -> None:
 options = together(
     remembered(
         "--html",
+        type=Output(),
         callback=_add,
         metavar="FILE",
         help="Write an interactive page for a browser to FILE; needs etdev[page].",
@@ -108,6 +110,7 @@ options = together(
         help="Write the view NAME, which an installed distribution adds, to FILE. etdev[page] adds "
         "html, which --html writes, and node-data=DIR for Model Explorer.",
     ),
+    force,
 )
 
 

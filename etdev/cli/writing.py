@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import frozen
 
-from etdev.cli import lowerers, options, tables, viewing
+from etdev.cli import lowerers, options, outputs, tables, viewing
 from etdev.cli.progress import Display
-from etdev.files import check_program, check_writable, publish, unseen, write_text
+from etdev.files import check_writable, publish, unseen, write_text
 from etdev.report import presenters
 from etdev.report.explanation import Explanation
 from etdev.report.sheet import Sheet
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 # Ops on portable kernels that are shown.
 _TOP = 5
 
-output = click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
+output = click.option(
+    "-o", "--output", type=outputs.Output(), required=True, help="The .pte to write."
+)
 no_verify = click.option("--no-verify", is_flag=True, help="Write it without running it.")
 settings = options.together(
     click.option(
@@ -37,7 +39,7 @@ settings = options.together(
     click.option(
         "--lock",
         "lock_file",
-        type=options.FILE,
+        type=outputs.Output(),
         metavar="FILE",
         help="Record in FILE everything the .pte is made with; --locked alone reads etdev.lock.",
     ),
@@ -51,9 +53,13 @@ settings = options.together(
 )
 
 
-def check(output: Path, source: str | None, **lowering: Any) -> None:
+def check(
+    output: Path, source: str | None, *, lock_file: Path | None, locked: bool, **lowering: Any
+) -> None:
     """Check the options as far as possible without torch."""
-    check_program(output)
+    check_writable(output, ".pte")
+    if lock_file and not locked:
+        check_writable(lock_file, ".lock")
     lowerers.check(source, **lowering)
     viewing.check()
 
@@ -128,8 +134,6 @@ def write(
     if lock_file and locked:
         known = Lock.read(lock_file)
         known.check_setup(setup_of(lowerer.compilation), lock_file)
-    elif lock_file:
-        check_writable(lock_file)
     lowered = lower(lowerer)
     # The .pte and its .ptd files appear when everything else is written.
     with unseen(output) as folder:

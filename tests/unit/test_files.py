@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import random
@@ -14,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from etdev.errors import ArtifactError
-from etdev.files import write_atomically
+from etdev.files import check_writable, forced, publish, write_atomically
+
+# The beginning of a .pte, which may be replaced.
+OLD = b"\0\0\0\0ET12"
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, error):
 
 def test_a_failed_write_keeps_the_old_file(tmp_path):
     path = tmp_path / "net.pte"
-    path.write_bytes(b"old")
+    path.write_bytes(OLD)
 
     def fail(file):
         file.write(b"half")
@@ -58,13 +62,13 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
 
     with pytest.raises(ValueError):  # noqa: PT011
         write_atomically(path, fail)
-    assert path.read_bytes() == b"old"
+    assert path.read_bytes() == OLD
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_old_file_is_replaced_only_at_the_end(tmp_path):
     path = tmp_path / "net.pte"
-    path.write_bytes(b"old")
+    path.write_bytes(OLD)
     seen = []
 
     def write(file):
@@ -73,7 +77,7 @@ def test_the_old_file_is_replaced_only_at_the_end(tmp_path):
         seen.append(path.read_bytes())
 
     write_atomically(path, write)
-    assert seen == [b"old"]
+    assert seen == [OLD]
     assert path.read_bytes() == b"new"
 
 
@@ -111,7 +115,7 @@ def test_a_folder_of_that_name_is_an_artifact_error_and_stays(tmp_path):
     path.mkdir()
     with pytest.raises(ArtifactError) as caught:
         write_atomically(path, lambda file: file.write(b"x"))
-    assert str(caught.value) == f"{path}: can't be written (Is a directory); choose another path"
+    assert str(caught.value) == f"{path}: is a folder; choose another path"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -125,9 +129,13 @@ def test_a_full_disk_is_an_artifact_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def _word(number: int) -> bytes:
+    return b"%04dET%02d" % divmod(number, 100)
+
+
 def _writes_forever(path: Path) -> None:
     for number in itertools.count(1):
-        parts = [b"%8d" % number] * 4096
+        parts = [_word(number)] * 4096
         write_atomically(path, lambda file, parts=parts: file.writelines(parts))
 
 
@@ -136,7 +144,7 @@ def test_a_process_that_is_killed_leaves_a_whole_file_and_nothing_stale(tmp_path
     path = tmp_path / "net.pte"
     mine = tmp_path / ".net.pte.of-mine"
     mine.write_bytes(b"")
-    write_atomically(path, lambda file: file.write(b"%8d" % 0 * 4096))
+    write_atomically(path, lambda file: file.write(_word(0) * 4096))
     stale = 0
     # On a busy machine it takes more than 20 to meet a child that writes.
     for point in range(200):
@@ -167,3 +175,87 @@ def test_the_file_of_a_process_that_runs_is_left_alone(tmp_path):
 
     write_atomically(path, write)
     assert path.read_bytes() == b"outer"
+
+
+# Files of the user
+
+
+def put(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda file: file.write(content))
+
+
+def move(path: Path, content: bytes) -> None:
+    hidden = path.parent / "hidden" / path.name
+    hidden.parent.mkdir()
+    hidden.write_bytes(content)
+    publish([hidden], path)
+
+
+WAYS = [put, move, lambda path, _: check_writable(path)]
+
+
+@pytest.mark.parametrize("write", WAYS)
+@pytest.mark.parametrize("name", ["net.pte", "net.html", "net.lock", "net.json", "net.txt", "net"])
+def test_a_file_that_etdev_did_not_write_stays_unless_forced(write, name, tmp_path):
+    path = tmp_path / name
+    path.write_text("My notes on etdev.")
+    with pytest.raises(ArtifactError) as caught:
+        write(path, b"new")
+    assert str(caught.value) == (
+        f"{path}: is there already, and etdev did not write it; "
+        "choose another path, or replace it with --force"
+    )
+    assert path.read_text() == "My notes on etdev."
+    with forced(True):
+        put(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("write", WAYS)
+@pytest.mark.parametrize("force", [True, False])
+def test_a_file_that_is_read_only_stays(write, force, tmp_path):
+    path = tmp_path / "net.pte"
+    path.write_bytes(OLD)
+    path.chmod(0o444)
+    with pytest.raises(ArtifactError) as caught, forced(force):
+        write(path, b"new")
+    what = "can't be written (it is read-only); choose another path"
+    assert str(caught.value) == f"{path}: {what}"
+    assert path.read_bytes() == OLD
+
+
+@pytest.mark.parametrize("write", [put, move])
+@pytest.mark.parametrize("old", [OLD, b"", None])
+@pytest.mark.parametrize("other_disk", [False, True])
+def test_a_link_stays_and_its_file_is_replaced(write, old, other_disk, tmp_path, monkeypatch):
+    (tmp_path / "versions").mkdir()
+    path, target = tmp_path / "latest.pte", tmp_path / "versions/1.pte"
+    path.symlink_to("versions/1.pte")
+    if old is not None:
+        target.write_bytes(old)
+    replace = os.replace
+
+    def within_a_disk(source, moved):
+        if Path(source).parent != Path(moved).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        replace(source, moved)
+
+    if other_disk:
+        monkeypatch.setattr(os, "replace", within_a_disk)
+    write(path, b"new")
+    assert (path.is_symlink(), target.read_bytes()) == (True, b"new")
+    assert list((tmp_path / "versions").iterdir()) == [target]
+
+
+def test_a_link_to_a_file_of_the_user_is_refused_by_its_name(tmp_path):
+    (tmp_path / "net.py").write_text("pass")
+    path = tmp_path / "net.html"
+    path.symlink_to("net.py")
+    with pytest.raises(ArtifactError, match=r"net\.html: is there already"):
+        check_writable(path, ".html")
+
+
+def test_a_suffix_is_asked_for(tmp_path):
+    with pytest.raises(ArtifactError) as caught:
+        check_writable(tmp_path / "net.py", ".html")
+    assert str(caught.value) == f"{tmp_path}/net.py: does not end in .html; name it net.html"

@@ -9,7 +9,6 @@ from typing import Any
 
 from attrs import define, frozen
 
-from etdev.errors import ArtifactError
 from etdev.files import scratch, write_atomically
 from etdev.pte.embedded_plan import find_ledger
 from etdev.schema.plan import Plan
@@ -174,8 +173,6 @@ def write_operators(footprint: Footprint, path: Path) -> None:
     """
     from executorch.codegen.tools.gen_oplist import gen_oplist
 
-    if path.is_dir():
-        raise ArtifactError(str(path), "is a folder", "name a file, as selected_operators.yaml")
     wanted: dict[str, Any] = {kernel.name: list(kernel.keys) for kernel in footprint.kernels}
     with scratch() as folder:
         written = Path(folder) / path.name

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etdev.cli import explain, options, results
+from etdev.cli import explain, options, outputs, results
 from etdev.cli.group import Command
 from etdev.cli.progress import quieted
+from etdev.files import check_writable
 from etdev.report.sheet import Sheet
 from etdev.schema.documents import Document
 from etdev.schema.structuring import CONVERTER
@@ -27,9 +28,10 @@ SIZE = Document("etdev.size", 1)
 @click.option("--plan", "plan_file", type=options.FILE, help="Its plan, from plan --json.")
 @click.option(
     "--operators",
-    type=options.FILE,
+    type=outputs.Output(),
     help="Write selected_operators.yaml there, for a selective build of ExecuTorch.",
 )
+@outputs.force
 @options.all_rows
 @options.as_json
 @options.debug
@@ -49,6 +51,8 @@ def command(program: Path, plan_file: Path | None, operators: Path | None) -> No
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
+    if operators:
+        check_writable(operators, ".yaml")
     # Not `working`, since nothing here needs PyTorch.
     with quieted():
         from etdev_cpp.needs import needs_of, write_operators

@@ -225,7 +225,7 @@ def test_a_bad_file_is_named_and_nothing_is_written(lowered, here):
     (here / "cut.pte").write_bytes(whole[: len(whole) // 2])
     assert "cut.pte: is damaged or truncated" in fails("size", "cut.pte", "--operators", "x.yaml")
     (here / "net.pte").write_bytes(whole)
-    assert ".: is a folder; name a file" in fails("size", "net.pte", "--operators", ".")
+    assert ".: does not end in .yaml; name it" in fails("size", "net.pte", "--operators", ".")
     assert {file.name for file in here.iterdir()} == {"cut.pte", "net.pte"}
 
 

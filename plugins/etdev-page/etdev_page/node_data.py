@@ -21,6 +21,7 @@ from etdev_page.hot import op_of
 if TYPE_CHECKING:
     from etdev.cli.viewing import Viewed
 
+_SETS = ("owner", "device", "reason", "time")
 # Colours of a node's time, from none to the most.
 _QUICK, _SLOW = "#ffffff", "#d55e00"
 # What the adapter for .pt2 files calls its only graph.
@@ -35,7 +36,10 @@ def check(folder: Path) -> None:
     Raises:
         EtdevError: It can't be written.
     """
-    check_writable(folder / "owner.json" if folder.is_dir() else folder)
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(str(folder), "is a file", "name a folder")
+    for file in [folder / f"{name}.json" for name in _SETS] if folder.is_dir() else [folder]:
+        check_writable(file)
 
 
 def write(folder: Path, viewed: Viewed) -> None:

@@ -7,9 +7,18 @@ from pathlib import Path
 from attrs import asdict
 
 from etdev.cli.viewing import Viewed
-from etdev.files import check_writable as check  # noqa: F401  A view has both functions.
+from etdev.files import check_writable
 from etdev_page.instructions import plan_of
 from etdev_page.page import Page
+
+
+def check(file: Path) -> None:
+    """Check that the page can be written.
+
+    Raises:
+        EtdevError: It can't be written.
+    """
+    check_writable(file, ".html")
 
 
 def write(file: Path, viewed: Viewed) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from attrs import evolve
 
-from etdev.cli import lowerers, options, results, viewing
+from etdev.cli import lowerers, options, outputs, results, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import CacheError
@@ -20,7 +20,7 @@ from etdev.schema.plan import Plan
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.wording import size
 from etdev_tune.chart import candidates
-from etdev_tune.outputs import Outputs
+from etdev_tune.outputs import SUFFIXES, Outputs
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import TUNING, Report, Trial
 
@@ -54,7 +54,7 @@ def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | Non
 
 @click.command("tune", cls=Command, epilog=options.SOURCE)
 @click.argument("source", required=False)
-@click.option("-o", "--output", type=options.FILE, help="The .pte to write.")
+@click.option("-o", "--output", type=outputs.Output(*SUFFIXES), help="The .pte to write.")
 @click.option(
     "--budget", "budget_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
     help="Time for the search, such as 90s or 10m.",
@@ -178,6 +178,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         raise click.UsageError("--metric needs --precision")
     if precision and files:
         raise click.UsageError("--precision measures on --data; leave out --inputs")
+    Outputs(output).check()
     lowerers.check(source, **lowering)
     with working() as say:
         from etdev.cli import sources

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from etdev.errors import EtdevError
-from etdev.files import publish, write_text
+from etdev.files import check_writable, publish, write_text
 from etdev.schema.plan import Plan
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.report import TUNING, Report
 
 if TYPE_CHECKING:
     from etdev.locking import Lock
+
+
+# Of registry, lock and report.
+SUFFIXES = (".registry.toml", ".lock", ".tuning.json")
 
 
 @frozen
@@ -27,17 +31,27 @@ class Outputs:
     @property
     def registry(self) -> Path:
         """Path of the registry file that lowers to the same bytes."""
-        return self.program.with_suffix(".registry.toml")
+        return self.program.with_suffix(SUFFIXES[0])
 
     @property
     def lock(self) -> Path:
         """Path of the lock of the .pte."""
-        return self.program.with_suffix(".lock")
+        return self.program.with_suffix(SUFFIXES[1])
 
     @property
     def report(self) -> Path:
         """Path of the report."""
-        return self.program.with_suffix(".tuning.json")
+        return self.program.with_suffix(SUFFIXES[2])
+
+    def check(self) -> None:
+        """Check that the files can be written.
+
+        Raises:
+            ArtifactError: One of them can't be written.
+        """
+        check_writable(self.program, ".pte")
+        for path in (self.registry, self.lock, self.report):
+            check_writable(path)
 
     def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
         """Write lock and report next to hidden files, and move all of them here.

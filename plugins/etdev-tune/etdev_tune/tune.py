@@ -12,7 +12,7 @@ from attrs import evolve
 
 from etdev.edge.source import methods_of
 from etdev.errors import TuneError
-from etdev.files import check_program, scratch, unseen
+from etdev.files import scratch, unseen
 from etdev.runtime import libraries
 from etdev.schema.method import Method
 from etdev.schema.stopwatch import Listener
@@ -118,7 +118,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         print(tuning.report.verdict)
     """
     outputs = Outputs(Path(path))
-    check_program(outputs.program)
+    outputs.check()
     limits = _limits(tolerance, metric_drop, max_size, precision is not None)
     if objective not in OBJECTIVES:
         raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
@@ -183,7 +183,7 @@ def write_point(
     outputs = Outputs(Path(path))
     report = outputs.read_report()
     trial = report.point(number)
-    check_program(outputs.program)
+    outputs.check()
     if listener:
         listener("write", trial.name)
     candidate = Candidate(trial.name, trial.plugins, trial.options, trial.pins)

@@ -88,7 +88,7 @@ def test_inputs_come_from_files_by_method(target, here):
         (f"{TUNE} --on box", "box: is not there; start it"),
         (f"{TUNE} --tolerance -1", "tolerance: is -1.0; give a number of at least 0, such as 1e-3"),
         (f"tune {MLP} -o no/net.pte", "no/net.pte: there is no folder 'no'; create it first"),
-        (f"tune {MLP} -o net.txt", "net.txt: does not end in .pte; name it model.pte"),
+        (f"tune {MLP} -o net.txt", "net.txt: does not end in .pte; name it net.pte"),
         ("tune nets.py:model -o net.pte", "nets.py:model: there is no file 'nets.py'; write "
          "file.pt2, package.module:function or file.py:function"),
         ("tune -o net.pte --show", "net.tuning.json: can't be read (No such file or directory); "

@@ -258,6 +258,10 @@ class Silence(nn.Module):
         return x * 0
 
 
+# A .pte that could be replaced.
+BEFORE = "\0\0\0\0ET12 before"
+
+
 @pytest.mark.parametrize(
     ("model", "what"),
     [
@@ -266,10 +270,10 @@ class Silence(nn.Module):
     ],
 )
 def test_a_model_that_can_not_be_compared_is_refused(tuned, tmp_path, model, what):
-    (tmp_path / "net.pte").write_text("before")
+    (tmp_path / "net.pte").write_text(BEFORE)
     with pytest.raises(TuneError, match=what):
         tuned(Scripted(xnnpack_is_faster), model=(model, (torch.ones(2, 4),)))
-    assert (tmp_path / "net.pte").read_text() == "before"
+    assert (tmp_path / "net.pte").read_text() == BEFORE
 
 
 @pytest.mark.parametrize(
@@ -289,11 +293,11 @@ def test_a_model_that_can_not_be_compared_is_refused(tuned, tmp_path, model, wha
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_overwritten(tuned, tmp_path, options, what):
-    (tmp_path / "net.pte").write_text("before")
+    (tmp_path / "net.pte").write_text(BEFORE)
     with pytest.raises((TuneError, ValueError), match=what):
         tuned(Scripted(xnnpack_is_faster), **options)
     assert [file.name for file in tmp_path.iterdir() if file.name != "store"] == ["net.pte"]
-    assert (tmp_path / "net.pte").read_text() == "before"
+    assert (tmp_path / "net.pte").read_text() == BEFORE
 
 
 def test_a_runner_that_is_not_there_is_named(tuned, tmp_path):

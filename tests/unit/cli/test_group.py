@@ -26,17 +26,17 @@ def test_debug_shows_the_traceback(line):
 
 
 def test_an_error_that_etdev_did_not_expect_is_one_line_too(monkeypatch):
-    def fail(path):
+    def fail(*_):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(writing, "check_program", fail)
+    monkeypatch.setattr(writing, "check_writable", fail)
     done = invoke(f"lower {MLP} -o net.pte")
     line = "internal error: KeyError: 'a bug'; run again with --debug\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", line)
 
 
 def test_a_process_exits_with_the_code_of_its_error():
-    error = "error: net.bin: does not end in .pte; name it model.pte\n"
+    error = "error: net.bin: does not end in .pte; name it net.pte\n"
     done = process("lower", MLP, "-o", "net.bin")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", error)
     assert process("lower").returncode == 2

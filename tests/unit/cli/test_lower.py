@@ -131,8 +131,8 @@ def test_lower_leaves_one_file(lowered):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("net.bin", "net.bin: does not end in .pte; name it model.pte"),
-        ("net", "net: does not end in .pte; name it model.pte"),
+        ("net.bin", "net.bin: does not end in .pte; name it net.pte"),
+        ("net", "net: does not end in .pte; name it net.pte"),
         ("gone/net.pte", "gone/net.pte: there is no folder 'gone'; create it first"),
         ("folder.pte", "folder.pte: is a folder; choose another path"),
     ],
