@@ -16,8 +16,11 @@ aten = torch.ops.aten
 
 
 def floor_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
-    """Divide floats and round down; the kernel returns infinity for NaN divided by zero."""
-    down = torch.div(x, y, rounding_mode=rounding_mode)
+    """Divide floats and round down.
+
+    The kernel returns infinity for NaN divided by zero, and -15.999999 for -4.7 // 0.3.
+    """
+    down = torch.round(torch.div(x, y, rounding_mode=rounding_mode))
     return torch.where(torch.eq(y, 0), torch.div(x, y).to(down.dtype), down)
 
 

@@ -286,6 +286,15 @@ def test_floats_at_their_edges(dtype):
     agree(functions, (x, y), (y, x))
 
 
+def test_quotients_of_multiples_are_whole_as_in_eager():
+    steps = torch.cat([torch.arange(-60, 60) * step for step in (0.1, 0.3, 0.7)])
+    x, y = (g.clone() for g in torch.meshgrid(steps, torch.tensor([0.1, -0.7]), indexing="ij"))
+    module = Calls(torch.floor_divide, lambda x, y: x // 0.3, lambda x, y: (x // 1e-3).long())
+    (outputs,) = execute(Lowerer([]).lower(module, (x, y)), (x, y))
+    for output, value in zip(outputs, module(x, y), strict=True):
+        assert torch.equal(output, value)
+
+
 def test_tensors_without_dimensions():
     functions = [
         lambda x: x.sum(0),
