@@ -11,9 +11,11 @@ from torch import nn
 from transformers.cache_utils import (
     Cache,
     CacheLayerMixin,
+    DummyLayer,
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
+    StaticLayer,
 )
 
 from etdev.errors import EtdevError, SourceError, first_line
@@ -23,7 +25,7 @@ KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
 _CURE = "take a model with full or sliding attention only"
 
 
-class Layer(CacheLayerMixin):  # type: ignore[misc]
+class Layer(StaticLayer):  # type: ignore[misc]
     """Keys and values of one layer, with a row for each position of the longest sequence.
 
     Args:
@@ -33,39 +35,23 @@ class Layer(CacheLayerMixin):  # type: ignore[misc]
         is_sliding: True if the layer's mask is a sliding window.
     """
 
-    is_compileable = True
-
     def __init__(
         self, keys: torch.Tensor, values: torch.Tensor, start: torch.Tensor, is_sliding: bool
     ) -> None:
-        super().__init__()
-        self.keys, self.values, self.start = keys, values, start
-        self.dtype, self.device = keys.dtype, keys.device
+        # StaticLayer's own __init__ makes a tensor, which torch.export would keep as a constant.
+        CacheLayerMixin.__init__(self)
+        self.keys, self.values, self.cumulative_length = keys, values, start
+        self.max_cache_len, self.device = keys.shape[2], keys.device
         self.is_sliding, self.is_initialized = is_sliding, True
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Do nothing: the buffers are there."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the rows of new tokens, and return all rows."""
-        positions = torch.arange(key_states.shape[-2], device=self.device) + self.start
+        """Write the rows of new tokens, and return all rows; the start is not advanced."""
+        positions = torch.arange(key_states.shape[-2], device=self.device) + self.cumulative_length
         self.keys.index_copy_(2, positions, key_states)
         self.values.index_copy_(2, positions, value_states)
         return self.keys, self.values
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of rows, and the position of the first one."""
-        return self.keys.shape[2], 0
-
-    def get_seq_length(self) -> Any:
-        """Return the number of tokens before this call."""
-        return self.start
-
-    def get_max_length(self) -> int:
-        """Return the number of rows."""
-        return self.keys.shape[2]
 
 
 class Buffers(nn.Module):
@@ -83,12 +69,11 @@ class Buffers(nn.Module):
         super().__init__()
         self.windows: list[bool | None] = []
         for index, layer in enumerate(layers):
-            kind = type(layer).__name__
-            if kind == "DummyLayer":
+            if isinstance(layer, DummyLayer):
                 self.windows.append(None)
                 continue
             if type(layer) not in KNOWN:
-                what = f"is a {kind}, whose state has no rows by position"
+                what = f"is a {type(layer).__name__}, whose state has no rows by position"
                 raise SourceError(f"cache of layer {index}", what, _CURE)
             for name, value in (("keys", layer.keys), ("values", layer.values)):
                 _, heads, _, size = value.shape
@@ -103,8 +88,6 @@ class Buffers(nn.Module):
     def _layer(self, index: int, start: torch.Tensor) -> Any:
         window = self.windows[index]
         if window is None:
-            from transformers.cache_utils import DummyLayer
-
             return DummyLayer()
         keys, values = (getattr(self, f"{name}_{index}") for name in ("keys", "values"))
         return Layer(keys, values, start, window)

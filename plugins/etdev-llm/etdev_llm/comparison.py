@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +78,20 @@ def across(model: Any, length: int, single: bool = False) -> list[Step]:
     most = model.config.get_text_config().vocab_size
     for edge in boundaries(model.config, length):
         prompt = torch.randint(most, (edge - 1,), generator=numbers).tolist()
-        first, *rest = generated(model, prompt, min(3, length - edge + 2), single)
-        found += [first, *rest]
-        known = first.tokens
-        for step in rest:
-            # Without a cache, PyTorch's logits don't depend on where a prompt ends.
-            known += step.tokens
-            found.append(evolve(step, method=first.method, tokens=known, start=0))
+        steps = generated(model, prompt, min(3, length - edge + 2), single)
+        # Without a cache, PyTorch's logits don't depend on where a prompt ends.
+        longer = [
+            evolve(step, method=steps[0].method, tokens=tuple(known), start=0)
+            for step, known in zip(steps, _sequences(steps), strict=True)
+        ]
+        found += [*steps, *longer[1:]]
     return found
 
 
 def expected(model: Any, steps: Sequence[Step]) -> list[Step]:
     """Return the same calls with the logits of eager PyTorch."""
-    known, found = list[int](), list[Step]()
-    for step in steps:
-        known = [*known[: step.start], *step.tokens]
-        found.append(evolve(step, logits=_logits(model, known)))
-    return found
+    pairs = zip(steps, _sequences(steps), strict=True)
+    return [evolve(step, logits=_logits(model, known)) for step, known in pairs]
 
 
 def replayed(
@@ -167,9 +164,7 @@ class Comparison:
         Raises:
             VerifyError: Keys or values of a layer differ by more than the tolerance.
         """
-        known = list[int]()
-        for step in steps:
-            known = [*known[: step.start], *step.tokens]
+        *_, known = _sequences(steps)
         with torch.no_grad():
             layers = model(input_ids=torch.tensor([known]), use_cache=True).past_key_values.layers
         # Layers that read another layer's cache have none of their own.
@@ -192,6 +187,14 @@ class Comparison:
             cure = f"find the delegate with --plugin, or accept {error:.0e}"
             raise VerifyError(self.who, what, cure)
         return error
+
+
+def _sequences(steps: Sequence[Step]) -> Iterator[list[int]]:
+    """Yield all tokens that are known after each step."""
+    known = list[int]()
+    for step in steps:
+        known = [*known[: step.start], *step.tokens]
+        yield known
 
 
 @torch.no_grad()
