@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, TypeVar
 
 import torch
-from attrs import define, field
+from attrs import define
 
 T = TypeVar("T")
 # ExecuTorch's ScalarType has the numbers of c10's.
@@ -22,67 +22,52 @@ DTYPES = {
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
-@define
-class Writer:
-    """Builder of a frame."""
+# The letter of a value, and the number behind it as `struct` has it.
+_NUMBERS = {type(None): (b"n", ""), bool: (b"b", "?"), int: (b"i", "q"), float: (b"d", "d")}
 
-    _parts: list[bytes] = field(factory=list)
 
-    def number(self, kind: str, value: Any) -> Writer:
-        """Add a number or a letter, of a kind that `struct` knows."""
-        self._parts.append(struct.pack(f"={kind}", value))
-        return self
+def number(kind: str, *values: Any) -> bytes:
+    """Return numbers and letters, of kinds that `struct` knows."""
+    return struct.pack(f"={kind}", *values)
 
-    def text(self, value: str | bytes) -> Writer:
-        data = value.encode() if isinstance(value, str) else value
-        self.number("Q", len(data))._parts.append(data)
-        return self
 
-    def texts(self, values: Sequence[str]) -> Writer:
-        self.number("Q", len(values))
-        for value in values:
-            self.text(value)
-        return self
+def text(value: str | bytes) -> Iterator[bytes]:
+    data = value.encode() if isinstance(value, str) else value
+    yield number("Q", len(data))
+    yield data
 
-    def values(self, values: Sequence[Any]) -> Writer:
-        """Add values that a method takes.
 
-        Raises:
-            TypeError: A value is neither a tensor nor a number.
-        """
-        self.number("Q", len(values))
-        for value in values:
-            self._value(value)
-        return self
+def several(values: Sequence[T], one: Callable[[T], Iterator[bytes]]) -> Iterator[bytes]:
+    """Yield a list, each item by a function."""
+    yield number("Q", len(values))
+    for value in values:
+        yield from one(value)
 
-    def framed(self) -> bytes:
-        """Return the frame behind its length."""
-        data = b"".join(self._parts)
-        return struct.pack("=Q", len(data)) + data
 
-    def _value(self, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            self._tensor(value)
-        elif value is None:
-            self.number("c", b"n")
-        elif isinstance(value, bool):
-            self.number("c", b"b").number("?", value)
-        elif isinstance(value, int):
-            self.number("c", b"i").number("q", value)
-        elif isinstance(value, float):
-            self.number("c", b"d").number("d", value)
-        else:
-            raise TypeError(f"a {type(value).__name__} can't be an input")
+def value(given: Any) -> Iterator[bytes]:
+    """Yield a value that a method takes.
 
-    def _tensor(self, value: torch.Tensor) -> None:
-        if value.dtype not in _CODES:
-            raise TypeError(f"a tensor of {value.dtype} can't be an input")
-        self.number("c", b"t").number("b", _CODES[value.dtype]).number("B", value.dim())
-        for size in value.shape:
-            self.number("q", size)
-        for dim in order_of(value):
-            self.number("B", dim)
-        self.text(raw(value))
+    Raises:
+        TypeError: It is neither a tensor nor a number.
+    """
+    if isinstance(given, torch.Tensor):
+        if given.dtype not in _CODES:
+            raise TypeError(f"a tensor of {given.dtype} can't be an input")
+        yield number("cbB", b"t", _CODES[given.dtype], given.dim())
+        yield number(f"{given.dim()}q{given.dim()}B", *given.shape, *order_of(given))
+        yield from text(raw(given))
+        return
+    known = next((own for kind, own in _NUMBERS.items() if isinstance(given, kind)), None)
+    if not known:
+        raise TypeError(f"a {type(given).__name__} can't be an input")
+    letter, code = known
+    yield number(f"c{code}", letter, *([given] if code else []))
+
+
+def framed(parts: Iterable[bytes]) -> bytes:
+    """Return a frame behind its length."""
+    data = b"".join(parts)
+    return number("Q", len(data)) + data
 
 
 @define
@@ -121,24 +106,21 @@ class Reader:
 
     def value(self) -> Any:
         """Read a value that a method returned."""
-        kinds: dict[bytes, Callable[[], Any]] = {
-            b"n": lambda: None,
-            b"b": lambda: self.number("?"),
-            b"i": lambda: self.number("q"),
-            b"d": lambda: self.number("d"),
-            b"s": self.text,
-            b"t": self._tensor,
-        }
-        return kinds[self.number("c")]()
+        letter = self.number("c")
+        if letter == b"t":
+            return self._tensor()
+        if letter == b"s":
+            return self.text()
+        code = dict(_NUMBERS.values())[letter]
+        return self.number(code) if code else None
 
     def _tensor(self) -> torch.Tensor:
         dtype, rank = DTYPES[self.number("b")], self.number("B")
         sizes = [self.number("q") for _ in range(rank)]
         order = [self.number("B") for _ in range(rank)]
-        data = self.blob()
-        flat = (
-            torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        )
+        data = bytearray(self.blob())
+        # torch.frombuffer takes no empty buffer.
+        flat = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
         dense = flat.reshape([sizes[dim] for dim in order])
         return dense.permute([order.index(dim) for dim in range(rank)])
 

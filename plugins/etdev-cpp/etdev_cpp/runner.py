@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +19,7 @@ from etdev.runtime.child import LIMIT_S, Child, ChildResult, Raised
 from etdev.runtime.runners import Calls
 from etdev.runtime.worker import CallResult, Program
 from etdev_cpp import build
-from etdev_cpp.frames import Reader, Writer
+from etdev_cpp.frames import Reader, framed, number, several, text, value
 
 NAME = "the C++ runtime"
 # Where the delegate of OpenVINO finds OpenVINO.
@@ -62,7 +63,7 @@ class CppRunner:
     def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
         """Return the backends and the kernels that the wheel's libraries lack for a method."""
         backends = list(dict.fromkeys(delegate.backend_id for delegate in method.delegates))
-        order = Writer().number("c", b"k").texts(backends).texts(list(method.operators))
+        order = framed([b"k", *several(backends, text), *several(method.operators, text)])
         outcome = self._ask(order, lambda reader: (reader.texts(), reader.texts()))
         if outcome.failure:
             raise RunError("cpp", outcome.failure, "report this")
@@ -71,37 +72,34 @@ class CppRunner:
 
     def load(self, program: Program, method: str) -> ChildResult:
         """Load a method, and yield no value."""
-        return self._about(program, b"l", lambda order: order.text(method))
+        return self._about(program, b"l", text(method))
 
     def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> ChildResult:
         """Call methods in turn in one loaded program; the values are a CallResult for each."""
 
-        def write(order: Writer) -> None:
-            order.number("Q", repeat).number("Q", len(calls))
-            for name, inputs in calls:
-                order.text(name).values(inputs)
+        def one(call: tuple[str, Sequence[Any]]) -> Iterator[bytes]:
+            name, inputs = call
+            return chain(text(name), several(inputs, value))
 
-        return self._about(program, b"r", write, _result, limit_s)
+        order = chain([number("Q", repeat)], several(calls, one))
+        return self._about(program, b"r", order, _result, limit_s)
 
     def trace(
         self, program: Program, method: str, inputs: Sequence[Any], count: int
     ) -> ChildResult:
         """Call a method several times; the value is its ETDump."""
-
-        def write(order: Writer) -> None:
-            order.text(method).values(inputs).number("Q", count)
-
-        return self._about(program, b"t", write, Reader.blob)
+        order = chain(text(method), several(inputs, value), [number("Q", count)])
+        return self._about(program, b"t", order)
 
     def _about(
         self,
         program: Program,
         kind: bytes,
-        write: Callable[[Writer], object],
+        rest: Iterable[bytes],
         read: Callable[[Reader], Any] = Reader.blob,
         limit_s: float = LIMIT_S,
     ) -> ChildResult:
-        """Send an order about a program; `write` adds the rest of it."""
+        """Send an order about a program."""
         with scratch() as folder:
             path = Path(folder) / "program.pte"
             if isinstance(program.source, Path):
@@ -109,16 +107,16 @@ class CppRunner:
             else:
                 with in_scratch():
                     path.write_bytes(program.source)
-            order = Writer().number("c", kind).text(str(path)).text(str(program.data or ""))
-            order.number("?", program.share_arenas)
+            known = [*text(str(path)), *text(str(program.data or ""))]
+            known.append(number("?", program.share_arenas))
             try:
-                write(order)
+                order = framed([kind, *known, *rest])
             except TypeError as error:
                 return ChildResult((), f"{NAME} failed with {error}")
             return self._ask(order, read, limit_s)
 
     def _ask(
-        self, order: Writer, read: Callable[[Reader], Any], limit_s: float = LIMIT_S
+        self, order: bytes, read: Callable[[Reader], Any], limit_s: float = LIMIT_S
     ) -> ChildResult:
         """Send an order, and read the value of each answer."""
 
@@ -134,7 +132,7 @@ class CppRunner:
 
         self.prepare()
         assert self._child
-        return self._child.ask(order.framed(), answers, limit_s)
+        return self._child.ask(order, answers, limit_s)
 
 
 def _result(reader: Reader) -> CallResult:
