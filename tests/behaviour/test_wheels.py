@@ -28,7 +28,7 @@ PLUGINS = ("cpu", "cuda", "openvino", "trt")
 # What they have beside modules.
 FILES = {
     "etdev": (["registry.toml", "scaffold/GUIDE.md"], "templates/**/*.txt"),
-    "etdev_cpp": (["sources/frames.h", "sources/runner.cpp"], "templates/*.txt"),
+    "etdev_cpp": (["sources/frames.h", "sources/runner.cpp"], "templates/*.*"),
     "etdev_page": (["page.html", "page.css"], "script/*.js"),
 }
 NET = """

@@ -18,8 +18,8 @@ from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
 from etdev.runtime.inputs import prepared, random_inputs
 from etdev.schema.wording import size
+from etdev_cpp import interface
 from etdev_cpp.frames import raw
-from etdev_cpp.interface import Interface
 from etdev_cpp.libraries import linked, names_in
 from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
 
@@ -61,7 +61,7 @@ def write(program: Path, folder: Path | None = None, data: Path | None = None) -
 
 def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, str]:
     """Return the text of each file of a project, by its name."""
-    program, interface = Path(artifact.path), Interface(artifact)
+    program = Path(artifact.path)
     needed = linked(names_in(artifact.methods))
     if needed.missing:
         what = f"no library of ExecuTorch's wheel has {', '.join(needed.missing)}"
@@ -70,6 +70,7 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
     copied = [program.name, *([data.name] if data else [])]
     paths = ("kProgram", "kData")[: len(copied)]
     values = {
+        **interface.rendered(artifact),
         "name": re.sub(r"[^A-Za-z0-9_-]", "_", program.stem),
         "program": program.name,
         "version": wheel.version,
@@ -80,17 +81,11 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
         "libraries": " ".join(f"-l{name}" for name in names),
         "components": " ".join(_target(name) for name in names),
         "data": " ".join(copied),
-        "aliases": interface.aliases(),
         "constants": f'  static constexpr const char* kData = "{data.name}";' if data else "",
         "share_arenas": str(artifact.shares_state).lower(),
         "parameter": ", const std::string& data = kData" if data else "",
         "files": "std::vector<std::string>{data}" if data else "std::vector<std::string>{}",
-        "loads": interface.loads(),
-        "methods": interface.declarations(),
-        "runs": interface.runs(),
-        "choices": interface.choices(),
         "paths": ", ".join(f"(binary / Model::{path}).string()" for path in paths),
-        "interface": interface.described(),
         "sizes": _sizes([*filter(None, (program, data)), *(lib.path for lib in needed.libraries)]),
     }
     templates = files(__package__) / "templates"

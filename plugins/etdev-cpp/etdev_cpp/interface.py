@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
+from importlib.resources import files
 from itertools import count
-
-from attrs import define, field, frozen
+from string import Template
 
 from etdev.errors import RunError
 from etdev.pte.artifact import Artifact, MethodArtifact, Value
@@ -29,79 +29,104 @@ TENSORS = {
     "bool": ("uint8_t", "Bool", "Bools"),
 }
 NUMBERS = {"Int": "int64_t", "Double": "double", "Bool": "bool", "String": "std::string"}
-_ZERO = {"Int": " = 0", "Double": " = 0", "Bool": " = false", "String": ""}
 
 
-@frozen
-class Method:
-    """A method, and the stem of its names in C++: `Forward` of ForwardInputs and ForwardOutputs."""
+def rendered(artifact: Artifact) -> dict[str, str]:
+    """Return the C++ of all methods, by the names that templates have for it.
 
-    facts: MethodArtifact
-    stem: str
-
-
-@define
-class Interface:
-    """The methods of a .pte as C++.
-
-    Args:
-        artifact: The .pte.
-        methods: Its methods, each with a stem of its own.
+    Raises:
+        RunError: An input or an output has no type here.
     """
+    methods: dict[str, MethodArtifact] = {}
+    for method in artifact.methods:
+        for place, values in (("input", method.inputs), ("output", method.outputs)):
+            for index, value in enumerate(values):
+                _check(artifact.path, f"{place} {index} of {method.name}", value)
+        methods[_stem(method.name, methods)] = method
+    parts = [_parts(stem, method) for stem, method in methods.items()]
+    names = (method.name for method in artifact.methods)
+    loads = (f'    check(module_.load_method("{name}"), "{name}");' for name in names)
+    return {
+        "aliases": _aliases(artifact),
+        "loads": "\n".join(loads),
+        "methods": "\n".join(map(_template("method.h").substitute, parts)),
+        "runs": "\n".join(map(_template("run.cpp").substitute, parts)),
+        "choices": "".join(map(_template("choice.cpp").substitute, parts)),
+        "interface": _described(artifact),
+    }
 
-    artifact: Artifact
-    methods: Sequence[Method] = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        stems: dict[str, MethodArtifact] = {}
-        for method in self.artifact.methods:
-            for place, values in (("input", method.inputs), ("output", method.outputs)):
-                for index, value in enumerate(values):
-                    _check(self.artifact.path, f"{place} {index} of {method.name}", value)
-            stems[_stem(method.name, stems)] = method
-        self.methods = [Method(facts, stem) for stem, facts in stems.items()]
+def _template(name: str) -> Template:
+    """Return the template of a part that is repeated for each method."""
+    return Template((files(__package__) / "templates" / f"{name}.part").read_text("utf-8"))
 
-    def aliases(self) -> str:
-        """Return the names of the arrays that the methods use."""
-        values = [v for m in self.artifact.methods for v in (*m.inputs, *m.outputs)]
-        dtypes = dict.fromkeys(value.dtype for value in values if value.kind == "Tensor")
-        used = [TENSORS[dtype] for dtype in dtypes]
-        lines = (
-            f"using {name} = Array<{kind}, executorch::aten::ScalarType::{scalar}>;"
-            for kind, scalar, name in used
-        )
-        return "\n".join(lines)
 
-    def declarations(self) -> str:
-        """Return the structs and the function of each method."""
-        return "\n".join(line for method in self.methods for line in _declared(method))
+def _parts(stem: str, method: MethodArtifact) -> dict[str, str]:
+    """Return the names and the lines of a method that its templates have."""
+    inputs = [(i, value) for i, value in enumerate(method.inputs) if value.kind != "Null"]
+    outputs = [(i, value) for i, value in enumerate(method.outputs) if value.kind != "Null"]
+    lines = {
+        "inputs": (f"{_sizes(i, v)}{_member(f'input{i}', v)}" for i, v in inputs),
+        "outputs": (_member(f"output{i}", v) for i, v in outputs),
+        "tensors": (_tensor(i, v, stem, method.name) for i, v in inputs if v.kind == "Tensor"),
+        "copies": (f"    copy(values.at({i}), outputs.output{i});\n" for i, _ in outputs),
+        "reads": (f"  words.read(inputs.input{i});\n" for i, _ in inputs),
+        "shows": (f'  results.show("output{i}", outputs.output{i});\n' for i, _ in outputs),
+    }
+    arguments = ", ".join(_argument(i, value) for i, value in enumerate(method.inputs))
+    texts = {name: "".join(own) for name, own in lines.items()}
+    return {"stem": stem, "name": method.name, "arguments": arguments, **texts}
 
-    def loads(self) -> str:
-        """Return the statements that load the methods."""
-        names = [method.facts.name for method in self.methods]
-        lines = (f'    check(module_.load_method("{name}"), "{name}");' for name in names)
-        return "\n".join(lines)
 
-    def runs(self) -> str:
-        """Return a function for each method that reads its inputs and shows its outputs."""
-        return "\n".join(line for method in self.methods for line in _run(method))
+def _member(name: str, value: Value) -> str:
+    """Return the member of a struct for a value, which begins empty or as 0."""
+    kind = TENSORS[value.dtype][2] if value.kind == "Tensor" else NUMBERS[value.kind]
+    return f"    // {_text(value)}\n    {kind} {name}{{}};\n"
 
-    def choices(self) -> str:
-        """Return the statements that call the function of a method."""
-        return "".join(
-            f'  if (method == "{method.facts.name}") {{\n'
-            f"    return run(model, Model::{method.stem}Inputs(), inputs, outputs);\n  }}\n"
-            for method in self.methods
-        )
 
-    def described(self) -> str:
-        """Return a table of the methods with their inputs and outputs, in Markdown."""
-        lines = ["| method | inputs | outputs |", "|---|---|---|"]
-        for method in self.artifact.methods:
-            inputs = ", ".join(map(_text, method.inputs)) or "none"
-            outputs = ", ".join(map(_text, method.outputs)) or "none"
-            lines.append(f"| `{method.name}` | {inputs} | {outputs} |")
-        return "\n".join(lines)
+def _sizes(index: int, value: Value) -> str:
+    """Return the constant with the sizes of an input, if it is a tensor."""
+    if value.kind != "Tensor":
+        return ""
+    sizes, rank = ", ".join(map(str, value.sizes)), len(value.sizes)
+    name = f"kInput{index}Sizes"
+    return f"    static constexpr std::array<int32_t, {rank}> {name}{{{sizes}}};\n"
+
+
+def _tensor(index: int, value: Value, stem: str, method: str) -> str:
+    """Return the statement that makes a tensor of an input."""
+    order, dynamic = ", ".join(map(str, value.order)), str(value.dynamic).lower()
+    return (
+        f"    const auto input{index} = tensor(\n"
+        f"        inputs.input{index}, {stem}Inputs::kInput{index}Sizes, {dynamic}, {{{order}}},\n"
+        f'        "input {index} of {method}");\n'
+    )
+
+
+def _argument(index: int, value: Value) -> str:
+    arguments = {"Null": "EValue()", "Tensor": f"EValue(*input{index})"}
+    return arguments.get(value.kind, f"EValue(inputs.input{index})")
+
+
+def _aliases(artifact: Artifact) -> str:
+    """Return the names of the arrays that the methods use."""
+    values = [v for m in artifact.methods for v in (*m.inputs, *m.outputs)]
+    dtypes = dict.fromkeys(value.dtype for value in values if value.kind == "Tensor")
+    lines = (
+        f"using {name} = Array<{kind}, executorch::aten::ScalarType::{scalar}>;"
+        for kind, scalar, name in map(TENSORS.__getitem__, dtypes)
+    )
+    return "\n".join(lines)
+
+
+def _described(artifact: Artifact) -> str:
+    """Return a table of the methods with their inputs and outputs, in Markdown."""
+    lines = ["| method | inputs | outputs |", "|---|---|---|"]
+    for method in artifact.methods:
+        inputs = ", ".join(map(_text, method.inputs)) or "none"
+        outputs = ", ".join(map(_text, method.outputs)) or "none"
+        lines.append(f"| `{method.name}` | {inputs} | {outputs} |")
+    return "\n".join(lines)
 
 
 def _stem(name: str, taken: Collection[str]) -> str:
@@ -126,74 +151,5 @@ def _text(value: Value) -> str:
     if value.kind != "Tensor":
         return value.kind.lower()
     sizes = " x ".join(map(str, value.sizes)) or "one number"
-    memory = f", in memory as {value.order}" if _is_permuted(value) else ""
+    memory = "" if list(value.order) == sorted(value.order) else f", in memory as {value.order}"
     return f"{value.dtype} {'up to ' if value.dynamic else ''}{sizes}{memory}"
-
-
-def _is_permuted(value: Value) -> bool:
-    return list(value.order) != sorted(value.order)
-
-
-def _declared(method: Method) -> Iterator[str]:
-    facts = method.facts
-    yield f"  struct {method.stem}Inputs {{"
-    for index, value in enumerate(facts.inputs):
-        yield from _field(f"input{index}", f"kInput{index}Sizes", value)
-    yield "  };"
-    yield f"  struct {method.stem}Outputs {{"
-    for index, value in enumerate(facts.outputs):
-        yield from _field(f"output{index}", "", value)
-    yield "  };"
-    yield f"  {method.stem}Outputs call({method.stem}Inputs& inputs) {{"
-    arguments = []
-    for index, value in enumerate(facts.inputs):
-        own = f"input{index}"
-        if value.kind == "Tensor":
-            order = ", ".join(map(str, value.order))
-            dynamic = str(value.dynamic).lower()
-            yield f"    const auto {own} = tensor("
-            sizes = f"{method.stem}Inputs::kInput{index}Sizes"
-            yield f"        inputs.{own}, {sizes}, {dynamic}, {{{order}}},"
-            yield f'        "input {index} of {facts.name}");'
-            arguments.append(f"EValue(*{own})")
-        else:
-            arguments.append("EValue()" if value.kind == "Null" else f"EValue(inputs.{own})")
-    if not any(value.kind != "Null" for value in facts.inputs):
-        yield "    (void)inputs;"
-    yield f'    const auto values = execute("{facts.name}", {{{", ".join(arguments)}}});'
-    yield f"    {method.stem}Outputs outputs;"
-    for index, value in enumerate(facts.outputs):
-        if value.kind != "Null":
-            yield f"    copy(values.at({index}), outputs.output{index});"
-    yield "    return outputs;"
-    yield "  }"
-    yield ""
-
-
-def _field(name: str, constant: str, value: Value) -> Iterator[str]:
-    """Yield the member of a struct for a value, and the constant with its sizes."""
-    if value.kind == "Null":
-        return
-    yield f"    // {_text(value)}"
-    if value.kind != "Tensor":
-        yield f"    {NUMBERS[value.kind]} {name}{_ZERO[value.kind]};"
-        return
-    if constant:
-        sizes = ", ".join(map(str, value.sizes))
-        kind = f"std::array<int32_t, {len(value.sizes)}>"
-        yield f"    static constexpr {kind} {constant}{{{sizes}}};"
-    yield f"    {TENSORS[value.dtype][2]} {name};"
-
-
-def _run(method: Method) -> Iterator[str]:
-    facts = method.facts
-    inputs = [i for i, value in enumerate(facts.inputs) if value.kind != "Null"]
-    outputs = [i for i, value in enumerate(facts.outputs) if value.kind != "Null"]
-    words = "Inputs& words" if inputs else "Inputs&"
-    results = "const Outputs& results" if outputs else "const Outputs&"
-    yield f"void run(Model& model, Model::{method.stem}Inputs inputs, {words}, {results}) {{"
-    yield from (f"  words.read(inputs.input{index});" for index in inputs)
-    yield "  const auto outputs = model.call(inputs);" if outputs else "  model.call(inputs);"
-    yield from (f'  results.show("output{index}", outputs.output{index});' for index in outputs)
-    yield "}"
-    yield ""
