@@ -17,17 +17,12 @@ from etdev.pte.opening import opened, program_of
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import CPU, Device
+from etdev.schema.dtypes import DTYPES
 from etdev.schema.partition import CompileSpec
 
 # Operators that copy between devices.
 COPIES = "et_copy::"
-# ExecuTorch's ScalarType in torch's names.
-_DTYPES = {
-    "BYTE": "uint8", "CHAR": "int8", "SHORT": "int16", "INT": "int32", "LONG": "int64",
-    "HALF": "float16", "FLOAT": "float32", "DOUBLE": "float64", "BOOL": "bool",
-    "BFLOAT16": "bfloat16", "COMPLEXHALF": "complex32", "COMPLEXFLOAT": "complex64",
-    "COMPLEXDOUBLE": "complex128",
-}  # fmt: skip
+_DTYPES = {dtype.code: dtype.name for dtype in DTYPES}
 # The first bytes of shared libraries.
 _LIBRARIES = (
     *(b"\x7fELF", b"MZ"),
@@ -177,8 +172,8 @@ def _value(value: Any) -> Value:
 
 def dtype_of(tensor: Any) -> str:
     """Return torch's name of a tensor's dtype."""
-    name = str(tensor.scalar_type.name)
-    return _DTYPES.get(name, name.lower())
+    kind = tensor.scalar_type
+    return _DTYPES.get(int(kind), str(kind.name).lower())
 
 
 def operator_name(operator: Any) -> str:

@@ -21,6 +21,7 @@ from etdev.registry.calls import compile_context as compile_context
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
+from etdev.schema.dtypes import HALVES
 from etdev.schema.outcomes import Bypass
 from etdev.schema.partition import Assumed, Draft, Partition
 from etdev.schema.quirk import Quirk, Row
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 # Keys of `node.meta` that ExecuTorch and the host rely on.
 HOST_META = {"val", "tensor_meta", "spec", "debug_handle", "delegation_tag"}
-# Dtypes that a backend may round float32 to.
-_ROUNDED = ("bfloat16", "float16")
 # Additions to `node.meta`, by the name of the node.
 Annotations = Mapping[str, Mapping[str, Any]]
 
@@ -241,10 +240,10 @@ def runner_for(plugins: Sequence[Plugin], backend_id: str) -> str | None:
 
 def rounds_to(plugins: Sequence[Plugin], backend_id: str) -> str | None:
     """Return the dtype that a backend rounds float32 to, from the first plugin that knows."""
-    cure = f"return {' or '.join(_ROUNDED)}, or None"
+    cure = f"return {' or '.join(HALVES)}, or None"
     for plugin in plugins:
         answer: str | None = call(plugin, "rounds_to", str, cure, backend_id=backend_id)
-        if answer not in (None, *_ROUNDED):
+        if answer not in (None, *HALVES):
             raise fault(plugin, "rounds_to", answer, cure)
         if answer:
             return answer

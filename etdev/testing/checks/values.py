@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from etdev.graph.nodes import graph_modules
+from etdev.schema.dtypes import dtype_of
 from etdev.testing import programs
 from etdev.testing.checks.neighbours import contested
 from etdev.testing.contract import contract
@@ -17,9 +18,6 @@ from etdev.testing.fakes import FAKE, Accelerator
 from etdev.testing.programs import Branch, Counter, Layer, Pointwise, Scaled, Shared, X, Y, exported
 from etdev.testing.subject import Skipped, Subject
 from etdev.upstream.trees import pytree
-
-# Two steps of rounding that eager PyTorch has between any two ops.
-_ROUNDING = {torch.float16: 5e-3, torch.bfloat16: 4e-2}
 
 
 def _values(subject: Subject, kind: Any, *calls: Any, dynamic: bool = False) -> None:
@@ -130,7 +128,8 @@ def dtypes(subject: Subject) -> None:
             program = programs.noted(programs.export(model, calls))
             special = subject.requirements.special and dtype.is_floating_point
             series = [*calls, *_odd(calls[0])] if special else calls
-            rounding = _ROUNDING.get(dtype, 0.0)
+            # Eager PyTorch rounds float16 and bfloat16 between any two ops.
+            rounding = 5 * dtype_of(name).eps if dtype.itemsize == 2 else 0.0
             subject.looked |= subject.compare(subject.lowerer(), program, model, series, rounding)
 
 

@@ -9,16 +9,11 @@ from typing import IO, Any, TypeVar
 import torch
 from attrs import define
 
+from etdev.schema import dtypes
+
 T = TypeVar("T")
 # ExecuTorch's ScalarType has the numbers of c10's.
-DTYPES = {
-    **dict(enumerate((torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))),
-    **dict(enumerate((torch.float16, torch.float32, torch.float64), start=5)),
-    **dict(enumerate((torch.complex32, torch.complex64, torch.complex128), start=8)),
-    11: torch.bool,
-    15: torch.bfloat16,
-    **dict(enumerate((torch.uint16, torch.uint32, torch.uint64), start=27)),
-}
+DTYPES = {dtype.code: getattr(torch, dtype.name) for dtype in dtypes.DTYPES}
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 

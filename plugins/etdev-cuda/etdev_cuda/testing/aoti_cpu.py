@@ -24,15 +24,13 @@ import torch
 from attrs import define, field
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
+from etdev.schema.dtypes import DTYPES
 from etdev.testing.simulation import Simulation, named_data
 from etdev_cuda.testing.aoti import gpus
 
 _MAGIC = b"ETCUDAFQN3"
 # CudaBackend writes dtypes as numbers of torch's C++.
-_DTYPES = {
-    **{0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64},
-    **{5: torch.float16, 6: torch.float32, 7: torch.float64, 11: torch.bool, 15: torch.bfloat16},
-}
+_DTYPES = {dtype.code: getattr(torch, dtype.name) for dtype in DTYPES}
 # Kernels that are called on CPUs where GPUs have Triton's code: products, convolutions, scans, and
 # the joining of bytes.
 _TRITON_ON_GPUS = {
