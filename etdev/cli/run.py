@@ -19,7 +19,7 @@ from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.runtime.worker import CallResult
-    from etdev.verify.tolerance import OutputError
+    from etdev.verify.output_error import OutputError
     from etdev.verify.verification import Verification
     from etdev.verify.verifier import Verifier
 
@@ -172,8 +172,8 @@ def _checked(
     verifier: Verifier, method: str, result: CallResult, inputs: Sequence[Any] | None
 ) -> tuple[Sequence[OutputError], Verification | None, VerifyError | None]:
     """Return how far the outputs of a run are from PyTorch's, the verification, or its error."""
-    from etdev.verify.oracle import Eager
-    from etdev.verify.tolerance import compare
+    from etdev.verify.oracle import Oracle
+    from etdev.verify.output_error import compare
 
     verification = failure = None
     try:
@@ -184,12 +184,11 @@ def _checked(
     session = verifier.sessions.get(method)
     if not session or not session.calls:
         return (), verification, failure
-    first, reference = session.calls[0], session.reference
-    expected = first.outputs
+    expected = session.calls[0]
     if len(verifier.sessions) > 1:
         # By itself: the calls of the session may follow those of other methods.
-        expected, _ = Eager([reference]).call(reference, first.inputs)
-    return compare(result.outputs, expected), verification, failure
+        expected = Oracle([session.reference]).call(session.reference, expected.inputs)
+    return compare(result.outputs, expected.outputs), verification, failure
 
 
 def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Verifier:

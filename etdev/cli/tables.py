@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.worker import CallResult
     from etdev.schema.plan import MethodPlan
-    from etdev.verify.tolerance import OutputError
+    from etdev.verify.output_error import OutputError
     from etdev.verify.verification import Verification
 
 

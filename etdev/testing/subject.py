@@ -31,7 +31,7 @@ from etdev.testing.fakes import FAKE
 from etdev.testing.programs import Calls
 from etdev.testing.simulation import Simulation, Simulator
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import Tolerance, mismatch
+from etdev.verify.tolerance import Tolerance
 
 # Returns the outputs of each call; state is carried from call to call.
 Run = Callable[[Calls], Sequence[Sequence[Any]]]
@@ -189,7 +189,7 @@ class Subject:
         for step, (inputs, outputs) in enumerate(zip(calls, run(calls), strict=True), 1):
             with torch.no_grad():
                 expected = flat(mine(*copy.deepcopy(inputs)))
-            problem = mismatch(outputs, expected, Tolerance(loosest))
+            problem = Tolerance(loosest).mismatch(outputs, expected)
             assert not problem, f"step {step}: {problem}"
             compared = compared or any(torch.as_tensor(value).numel() for value in expected)
         return compared

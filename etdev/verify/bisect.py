@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from etdev.schema.stages import EMIT, OwnProgram
 from etdev.schema.tensors import STARTED
 from etdev.upstream.emission import NamedDataStore
 from etdev.verify.oracle import EagerCall
-from etdev.verify.tolerance import Tolerance, mismatch, steps_of
+from etdev.verify.tolerance import Tolerance, scales_of
 
 
 @define(eq=False, slots=False)
@@ -71,8 +70,9 @@ class Bisection:
         blamed for an earlier one. One that fails is blamed only if the method `failed`, too, in its
         last call: else it can't be called alone. Rounding of values that cancel is blamed last.
         """
+        parts = [*self.delegates, *self.kernels]
         ran = list[tuple[Partition, ChildResult]]()
-        for partition, program in chain(self._split(self.delegates), self._split(self.kernels)):
+        for partition, program in zip(parts, Split(self.program, parts).programs, strict=True):
             try:
                 outcome = self._run_alone(partition, program)
             # Such as an op that returns its input, or a size that no input has.
@@ -110,17 +110,12 @@ class Bisection:
         self, partition: Partition, outcome: ChildResult, tolerance: Tolerance, rounding: float
     ) -> str | None:
         names = [tensor.name for tensor in partition.outputs]
-        steps = [max(step, rounding) for step in steps_of(self.program, names)]
+        scales = [max(scale, rounding) for scale in scales_of(self.program, names)]
         for ran, values in zip(outcome.values, self.values, strict=False):
             expected = [values[name] for name in names]
-            if problem := mismatch(ran.outputs, expected, tolerance, steps=steps):
+            if problem := tolerance.mismatch(ran.outputs, expected, scales=scales):
                 return problem
         return None
-
-    def _split(
-        self, partitions: Sequence[Partition]
-    ) -> Iterator[tuple[Partition, ExportedProgram]]:
-        yield from zip(partitions, Split(self.program, partitions).programs, strict=True)
 
     @property
     def delegates(self) -> list[Partition]:

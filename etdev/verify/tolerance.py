@@ -1,44 +1,39 @@
-"""Comparison of a .pte's outputs with those of eager PyTorch, and the errors that are tolerated.
+"""How near the values of a .pte have to be to PyTorch's: all rules, and the numbers in them.
 
-    float64, complex128                   1e-9
-    float32, complex64                    1e-4
-    float16                               1e-2
-    bfloat16                              3e-2
-    int8 and other quantised ops          2e-2, and a step of an output that is quantised
-    integers and bools                    none, and those that eager changes are left out
+A floating-point output may be off by the largest of
 
-A tolerance is multiplied by the largest finite value of eager's output. Where values of about 1
-cancel, what is left of them may be off by a hundredth of the tolerance, as far as it moves when
-inputs and weights do. Integers that change when inputs and weights are off by the tolerance are
+- the tolerance of the method's coarsest dtype (see etdev/schema/dtypes.py) times the largest finite
+  value of the output. All values of the method count, because a float32 output may have been
+  bfloat16 before, and so does a dtype that one of its backends rounds float32 to. Quantised methods
+  have at least `QUANTISED`. A user may give another number.
+- a step, if the output was dequantised: the scale of that op.
+- after cancellation of values near 1, up to 1 % of the tolerance, and no more than the output
+  changes under a perturbation of that size.
+- `TINY`.
+
+int8 and uint8 outputs of a quantised method may be off by 1. Other integers and bools have to be
+equal, but those that eager PyTorch changes under a perturbation of the size of the tolerance are
 left out. Where eager itself is off, as some kernels are in float16, float64 decides.
-A step is 1 if the output is int8 or uint8, and the scale of the op that dequantises it.
-The coarsest dtype of all values in the method counts, because a float32 output may have been
-bfloat16 before; so does a dtype that one of the method's backends rounds float32 to.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 
-from etdev.errors import RunError
 from etdev.graph.nodes import dtype_name, graph_modules, op_name
+from etdev.schema.dtypes import INTEGER, dtype_of
 from etdev.upstream.trees import pytree
+from etdev.verify.oracle import EagerCall
+from etdev.verify.output_error import OutputError
 
-_RELATIVE = {
-    torch.float64: 1e-9,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 3e-2,
-    torch.complex128: 1e-9,
-    torch.complex64: 1e-4,
-}
-_QUANTISED = 2e-2
+QUANTISED = 2e-2
 # Some kernels take numbers below 1e-38 for 0, and lose sums of up to a hundred of them.
 TINY = 1e-36
 # A step in float32.
@@ -48,14 +43,18 @@ _NAMESPACES = ("quantized_decomposed", "torchao")
 
 
 @frozen
-class OutputError:
-    """The largest absolute error of one output, and the largest value that eager has for it."""
+class Judgement:
+    """The comparison of a call with the oracle.
 
-    max_error: float
-    max_value: float
+    Args:
+        problem: How the call departs; None if it doesn't.
+        left_out: The number of integers that were not compared, since rounding decides them.
+        by_float64: Eager PyTorch itself departs from float64, which decided.
+    """
 
-    def __str__(self) -> str:
-        return f"max error {self.max_error:.3g} (largest value {self.max_value:.3g})"
+    problem: str | None = None
+    left_out: int = 0
+    by_float64: bool = False
 
 
 @frozen
@@ -65,128 +64,145 @@ class Tolerance:
     Args:
         relative: Allowed error of floating-point outputs, times the output's largest value.
         steps: Allowed error of int8 and uint8 outputs.
+        scales: For each output the size of the steps that its values have; 0 without steps.
     """
 
-    relative: float
+    relative: float = 0.0
     steps: int = 0
+    scales: Sequence[float] = ()
 
-    def allowed(self, expected: torch.Tensor, step: float = 0.0) -> float:
-        """Return the absolute error that an output may have, which has steps of this size."""
-        if _is_whole(expected):
-            return self.steps if expected.dtype in (torch.int8, torch.uint8) else 0
-        finite = expected[expected.isfinite()].abs()
-        largest = float(finite.max()) if finite.numel() else 0.0
-        return max(self.relative * largest, _ROUNDED * step, TINY)
+    @classmethod
+    def of(
+        cls,
+        program: ExportedProgram,
+        rounded: Collection[str] = (),
+        relative: float | None = None,
+    ) -> Tolerance:
+        """Return the tolerance of a method.
+
+        Args:
+            program: The exported program.
+            rounded: Names of the dtypes that backends round float32 to.
+            relative: The number of a user, instead of that of the dtypes.
+
+        Raises:
+            EtdevError: A value has a dtype without a tolerance.
+        """
+        graphs = [module.graph for module in graph_modules(program.graph_module)]
+        nodes = [node for graph in graphs for node in graph.nodes]
+        quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
+        if relative is not None:
+            return cls(relative, int(quantised))
+        values = pytree.tree_leaves([node.meta.get("val") for node in nodes])
+        dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+        known = [dtype_of(dtype).tolerance for dtype in (*dtypes, *rounded)]
+        outputs = [name for name in program.graph_signature.user_outputs if name is not None]
+        return cls(
+            max((*known, QUANTISED if quantised else 0.0)),
+            int(quantised),
+            scales_of(program, outputs),
+        )
 
     @property
     def rounding(self) -> float:
         """The largest error of what is left of values of about 1 that cancel."""
         return self.relative * 1e-2
 
+    def allowed(self, expected: torch.Tensor, scale: float = 0.0) -> float:
+        """Return the absolute error that an output may have, with steps of a size."""
+        if _is_whole(expected):
+            known = dtype_of(expected.dtype)
+            return self.steps if (known.kind, known.size_bytes) == (INTEGER, 1) else 0
+        finite = expected[expected.isfinite()].abs()
+        largest = float(finite.max()) if finite.numel() else 0.0
+        return max(self.relative * largest, _ROUNDED * scale, TINY)
 
-def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tolerance:
-    """Return the tolerance of a method."""
-    nodes = [node for module in graph_modules(program.graph_module) for node in module.graph.nodes]
-    quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
-    values = pytree.tree_leaves([node.meta.get("val") for node in nodes])
-    dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
-    dtypes.update(getattr(torch, name) for name in rounded)
-    relative = max((_RELATIVE.get(dtype, 0.0) for dtype in dtypes), default=0.0)
-    if quantised:
-        relative = max(relative, _QUANTISED)
-    return Tolerance(relative, int(quantised))
+    def judge(self, outputs: Sequence[Any], call: EagerCall) -> Judgement:
+        """Compare the outputs of a call by all rules, those that call PyTorch again last."""
+        problem = self.mismatch(outputs, call.outputs, scales=self.scales)
+        if problem is None or call.edge or len(outputs) != len(call.outputs):
+            return Judgement(problem)
+        moved = (min(off, self.rounding) for off in call.moved(self.rounding))
+        scales = list(map(max, zip_longest(self.scales, moved, fillvalue=0.0)))
+        decided, left_out = self._decided(outputs, call)
+        if not (problem := self.mismatch(decided, call.outputs, scales=scales)):
+            return Judgement(left_out=left_out)
+        exact = call.exact()
+        if exact and not self.mismatch(decided, exact, scales=scales):
+            return Judgement(left_out=left_out, by_float64=True)
+        return Judgement(problem)
+
+    def mismatch(
+        self,
+        values: Sequence[Any],
+        expected: Sequence[Any],
+        kind: str = "output",
+        scales: Sequence[float] = (),
+    ) -> str | None:
+        """Describe how values depart from eager PyTorch's; None if they are near enough.
+
+        Each may be off by its scale, if there are some.
+        """
+        values = [value for value in values if value is not None]
+        if len(values) != len(expected):
+            return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
+        for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
+            scale = scales[index] if index < len(scales) else 0.0
+            if problem := self._mismatch(value, wanted, scale):
+                return f"{kind} {index} {problem}"
+        return None
+
+    def _mismatch(self, value: Any, wanted: Any, scale: float) -> str | None:
+        if isinstance(wanted, str) or isinstance(value, str):
+            return None if value == wanted else f"is {value!r}, in eager PyTorch {wanted!r}"
+        a, b = torch.as_tensor(value), torch.as_tensor(wanted)
+        tensors = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
+        if a.shape != b.shape:
+            return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
+        if tensors and a.dtype != b.dtype:
+            return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
+        error, allowed = OutputError.of(a, b), self.allowed(b, scale)
+        # False if the error is NaN.
+        if error.max_error <= allowed:
+            return None
+        if not math.isfinite(error.max_error) and (problem := _not_finite(a, b)):
+            return problem
+        largest = f"largest value {error.max_value:.3g}"
+        return f"is off by {error.max_error:.3g} ({largest}, tolerance {allowed:.1e})"
+
+    def _decided(self, outputs: Sequence[Any], call: EagerCall) -> tuple[list[Any], int]:
+        """Replace undecided integers by eager's; return the outputs, and how many were replaced."""
+        decided = list(map(torch.as_tensor, outputs))
+        expected = list(map(torch.as_tensor, call.outputs))
+        integers = [
+            place
+            for place, (a, b) in enumerate(zip(decided, expected, strict=True))
+            if a.shape == b.shape and a.dtype == b.dtype and _is_whole(b)
+        ]
+        if all(torch.equal(decided[place], expected[place]) for place in integers):
+            return list(outputs), 0
+        masks = call.undecided(self.relative)
+        for place in integers:
+            decided[place] = torch.where(masks[place], expected[place], decided[place])
+        return decided, sum(int(masks[place].sum()) for place in integers)
 
 
-def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
+def scales_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
     """Return the scales of the values that ops of a program dequantise; 0 for other values."""
     nodes = {node.name: node for node in program.graph.nodes}
     found = [nodes.get(name) for name in names]
     return [float(n.args[1]) if n and op_name(n) == _DEQUANTISER else 0.0 for n in found]
 
 
-def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[OutputError]:
-    """Measure how far each output is from eager: infinitely far, if it has another shape."""
-    if len(outputs) != len(expected):
-        what = f"{len(outputs)} outputs against {len(expected)} of eager"
-        raise RunError("check", what, "name the model that this .pte was lowered from")
-    pairs = zip(map(torch.as_tensor, outputs), map(torch.as_tensor, expected), strict=True)
-    return [_difference(output, wanted) for output, wanted in pairs]
-
-
-def furthest(expected: Sequence[Any], runs: Iterable[Sequence[Any]]) -> list[float]:
-    """Return how far outputs move in some runs, times four: a program rounds otherwise."""
-    moved = [0.0] * len(expected)
-    for outputs in runs:
-        found = compare(outputs, expected)
-        moved = [max(a, 4 * b.max_error) for a, b in zip(moved, found, strict=True)]
-    return moved
-
-
-def with_decided(
-    values: Sequence[Any], expected: Sequence[Any], runs: Iterable[Sequence[Any]]
-) -> tuple[list[Any], int]:
-    """Replace undecided integers by eager's; return the values, and how many were undecided.
-
-    An integer is undecided if it is another in one of the runs, as the place of a maximum is whose
-    second is close to it.
-    """
-    pairs = [tuple(map(torch.as_tensor, pair)) for pair in zip(values, expected, strict=True)]
-    open_ = [a.shape == b.shape and a.dtype == b.dtype and _is_whole(b) for a, b in pairs]
-    if all(torch.equal(a, b) for (a, b), known in zip(pairs, open_, strict=True) if known):
-        return list(values), 0
-    masks = [torch.zeros_like(b, dtype=torch.bool) for _, b in pairs]
-    for outputs in runs:
-        for mask, made, (_, b) in zip(masks, map(torch.as_tensor, outputs), pairs, strict=True):
-            mask |= made != b if made.shape == b.shape else True
-    decided = [
-        torch.where(mask, b, a) if known else value
-        for value, mask, (a, b), known in zip(values, masks, pairs, open_, strict=True)
-    ]
-    return decided, sum(int(m.sum()) for m, known in zip(masks, open_, strict=True) if known)
+def is_telling(value: Any) -> bool:
+    """Return True if an output has a finite number that no kernel may take for another one."""
+    numbers = torch.as_tensor(value)
+    finite = numbers[numbers.isfinite()].to(torch.complex128).abs()
+    return bool(((finite == 0) | (finite >= TINY)).any())
 
 
 def _is_whole(value: torch.Tensor) -> bool:
     return not (value.is_floating_point() or value.is_complex())
-
-
-def mismatch(
-    values: Sequence[Any],
-    expected: Sequence[Any],
-    tolerance: Tolerance,
-    kind: str = "output",
-    steps: Sequence[float] = (),
-) -> str | None:
-    """Describe how values depart from eager PyTorch's; None if they are within the tolerance.
-
-    Each may be off by its step, if there are some.
-    """
-    values = [value for value in values if value is not None]
-    if len(values) != len(expected):
-        return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
-    for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-        step = steps[index] if index < len(steps) else 0.0
-        if problem := _mismatch(value, wanted, tolerance, step):
-            return f"{kind} {index} {problem}"
-    return None
-
-
-def _mismatch(value: Any, wanted: Any, tolerance: Tolerance, step: float) -> str | None:
-    if isinstance(wanted, str) or isinstance(value, str):
-        return None if value == wanted else f"is {value!r}, in eager PyTorch {wanted!r}"
-    a, b = torch.as_tensor(value), torch.as_tensor(wanted)
-    tensors = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
-    if a.shape != b.shape:
-        return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
-    if tensors and a.dtype != b.dtype:
-        return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
-    difference, allowed = _difference(a, b), tolerance.allowed(b, step)
-    # False if the error is NaN.
-    if difference.max_error <= allowed:
-        return None
-    if not math.isfinite(difference.max_error) and (problem := _not_finite(a, b)):
-        return problem
-    largest = f"largest value {difference.max_value:.3g}"
-    return f"is off by {difference.max_error:.3g} ({largest}, tolerance {allowed:.1e})"
 
 
 def _not_finite(a: torch.Tensor, b: torch.Tensor) -> str | None:
@@ -200,13 +216,3 @@ def _not_finite(a: torch.Tensor, b: torch.Tensor) -> str | None:
     where = f" at {places[0]}" if first else ""
     others = f" ({len(places)} such values)" if len(places) > 1 else ""
     return f"is {value}{where}, in eager PyTorch {wanted}{others}"
-
-
-def _difference(a: torch.Tensor, b: torch.Tensor) -> OutputError:
-    wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-    a, b = (value.detach().to("cpu", wide) for value in (a, b))
-    if a.shape != b.shape or not b.numel():
-        return OutputError(0.0 if a.shape == b.shape else math.inf, 0.0)
-    # Equal infinities differ by nan and are not an error; a nan on one side alone is.
-    error = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
-    return OutputError(float(error.max()), float(b.abs().max()))

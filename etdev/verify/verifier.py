@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
-from torch.export import ExportedProgram
 
 from etdev.edge.reference import Reference
 from etdev.edge.shared_state import shared_states
-from etdev.errors import SourceError, VerifyError, first_line, shown
+from etdev.errors import EtdevError, SourceError, VerifyError, first_line, shown
 from etdev.lowering.lowering import Lowering
 from etdev.pte import ptd
-from etdev.pte.artifact import Artifact, MethodArtifact
+from etdev.pte.artifact import Artifact
 from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -27,21 +26,15 @@ from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.schema.stopwatch import Listener
 from etdev.schema.wording import counted
 from etdev.verify.bisect import bisection
-from etdev.verify.oracle import (
-    Eager,
-    EagerCall,
-    Session,
-    interleaved,
-    is_random,
-    new_session,
-    plays,
-)
-from etdev.verify.replay import Replay
-from etdev.verify.tolerance import TINY, Tolerance, steps_of, tolerance_of
+from etdev.verify.oracle import EagerCall, Oracle, is_random
+from etdev.verify.session import Session, interleaved
+from etdev.verify.tolerance import TINY, Tolerance
 from etdev.verify.verification import EdgeCall, Verification
 
 STEPS = 3
 _CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"
+# The calls of all methods, in the order in which the .pte repeats them.
+_Series = Sequence[tuple[Session, EagerCall]]
 
 
 @frozen(eq=False, slots=False)
@@ -53,6 +46,7 @@ class Verifier:
         plugins: Plugins that know which dtype the backends of the .pte round float32 to.
         method: Verify this method alone; None verifies all.
         runner: Name of the runner that makes the calls; None takes those of `verifying`.
+        sessions: The calls in eager PyTorch, by method.
     """
 
     path: Path
@@ -78,86 +72,38 @@ class Verifier:
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         runners = verifying(self.artifact, self.plugins, self.runner)
-        unverified: list[str] = []
-        groups, given = self._groups(), dict[str, Any]()
-        for name in (name for group in groups for name in group):
-            own = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-            given[name] = self.references[name].given(own)
-        methods = self._methods(groups, given, runners[0], unverified)
-        order = self._play(methods, given, unverified)
-        self.sessions.update({name: method.session for name, method in methods.items()})
-        conclusive = {name for name, method in methods.items() if method.session.is_conclusive}
-        for group in groups:
-            # A method that returns nothing is seen in those that share its state.
-            for name in group if conclusive.isdisjoint(group) else ():
-                if methods.pop(name, None):
-                    unverified.append(
-                        f"method {name!r}: it returns no finite value larger than {TINY}"
-                    )
-        series = [(name, call) for name, call in order if name in methods]
-        for name, method in methods.items():
-            for value, attempts in method.session.samples.edges(self.edges):
-                method.session.call(attempts, value)
-            series += [(name, call) for call in method.session.calls if call.edge]
-        unverified += self._apart()
+        names = [*chain(*self._groups)]
+        own = inputs if isinstance(inputs, Mapping) else dict.fromkeys(names, inputs)
+        given = {name: self.references[name].given(own.get(name)) for name in names}
+        # Why methods are not verified, by name; empty for those that are.
+        reasons = {name: self._unverifiable(name, runners[0]) for name in given}
+        self.sessions.update(self._sessions(given, reasons))
+        series = self._play(reasons)
+        reasons.update(self._inconclusive(reasons))
+        compared = [session for name, session in self.sessions.items() if not reasons[name]]
+        series = [(session, call) for session, call in series if session in compared]
+        for session in compared:
+            series += [(session, call) for call in session.play_edges(self.edges)]
         edges = dict[tuple[str, str], EdgeCall]()
-        for run in runners:
-            for edge in self._compare(methods, series, run):
+        for runner in runners:
+            for edge in self._compare(series, runner):
                 known = edges.setdefault((edge.method, edge.value), edge)
                 edges[edge.method, edge.value] = known if known.problem else edge
-        for name, why in [(name, why) for name, m in methods.items() if (why := m.doubt)]:
-            del methods[name]
-            unverified.append(f"method {name!r}: {why}")
-        calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
-        largest = max((method.tolerance.relative for method in methods.values()), default=0.0)
-        names = tuple(run.name for run in runners)
-        remarks = tuple(chain.from_iterable(method.remarks() for method in methods.values()))
-        found = tuple(edges.values())
-        return Verification(calls, largest, tuple(unverified), found, names, remarks)
+        reasons.update({session.name: session.doubt for session in compared})
+        verified = [session for session in compared if not reasons[session.name]]
+        texts = (f"method {name!r}: {why}" for name, why in reasons.items() if why)
+        return Verification(
+            sum(not call.edge for session in verified for call in session.calls),
+            max((session.tolerance.relative for session in verified), default=0.0),
+            (*texts, *self._apart),
+            tuple(edges.values()),
+            tuple(runner.name for runner in runners),
+            tuple(chain.from_iterable(session.remarks() for session in verified)),
+        )
 
-    def _methods(
-        self,
-        groups: Sequence[tuple[str, ...]],
-        given: Mapping[str, Any],
-        runner: Runner,
-        unverified: list[str],
-    ) -> dict[str, Replay]:
-        """Return the methods that can be verified, with sessions that have no calls yet."""
-        methods = {}
-        apart = any(self._apart()) or not all(state.shared for state in self.artifact.state)
-        # They may share state in Python, too.
-        together = None if apart else Eager(list(self.references.values()))
-        for group in groups:
-            eager = together or Eager([self.references[name] for name in group])
-            for name in group:
-                reference = self.references[name]
-                facts, program = method_of(self.artifact, name), reference.program
-                if reason := _unverifiable(facts, reference, runner):
-                    unverified.append(f"method {name!r}: {reason}")
-                    continue
-                outputs = [out for out in program.graph_signature.user_outputs if out is not None]
-                steps = steps_of(program, outputs) if self.tolerance is None else []
-                session = new_session(reference, given[name], eager)
-                methods[name] = Replay(facts, session, self._tolerance(facts, program), steps)
-        return methods
-
-    def _play(
-        self, methods: dict[str, Replay], given: Mapping[str, Any], unverified: list[str]
-    ) -> list[tuple[str, EagerCall]]:
-        """Call all methods in eager PyTorch; leave out those that fail, if they may."""
-        self._say(", ".join(methods), "in eager PyTorch")
-        sessions = {name: method.session for name, method in methods.items()}
-        playing = {n: plays(s, given[n], self.steps, resized=True) for n, s in sessions.items()}
-        order, errors = interleaved(sessions, playing)
-        for name, error in errors.items():
-            if given[name]:
-                raise error
-            del methods[name]
-            unverified.append(f"method {name!r}: {error.what}")
-        return order
-
+    @cached_property
     def _groups(self) -> list[tuple[str, ...]]:
-        """Return the methods to verify; those that share state in the .pte are in one group."""
+        """The methods to verify; those that share state in the .pte are in one group."""
         groups = [{name} for name in self.references]
         for state in self.artifact.state:
             if state.shared:
@@ -170,110 +116,152 @@ class Verifier:
             if self.method in (None, *group)
         ]
 
-    def _apart(self) -> Iterator[str]:
-        """Say which state methods share in eager PyTorch, though the .pte does not say so."""
+    @cached_property
+    def _apart(self) -> list[str]:
+        """The state that methods share in eager PyTorch, though the .pte does not say so."""
         known = [state.targets for state in self.artifact.state]
         programs = {name: reference.program for name, reference in self.references.items()}
-        for state in shared_states(programs):
-            if state.targets not in known and self.method in (None, *state.targets):
-                yield f"buffer {state}, which several methods share: in this .pte each has its own"
+        return [
+            f"buffer {state}, which several methods share: in this .pte each has its own"
+            for state in shared_states(programs)
+            if state.targets not in known and self.method in (None, *state.targets)
+        ]
 
-    def _compare(
-        self,
-        methods: Mapping[str, Replay],
-        left: Sequence[tuple[str, EagerCall]],
-        runner: Runner,
-    ) -> Iterator[EdgeCall]:
-        """Run the calls of all methods in one loaded program; yield those at edge values."""
-        while left:
-            self._say(", ".join(methods), counted(len(left), "call"))
-            outcome = self._run([(methods[name], call) for name, call in left], runner)
-            for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
-                problem = methods[name].problem(outcome, step, call)
+    def _unverifiable(self, name: str, runner: Runner) -> str:
+        """Return why a runner can't verify a method; empty if it can."""
+        try:
+            backends, kernels = runner.missing(method_of(self.artifact, name))
+        except ImportError:
+            return "ExecuTorch is built without its runtime for Python"
+        for kind, lacking in (("backend", backends), ("kernel", kernels)):
+            if lacking:
+                return f"the runtime has no {kind} {', '.join(lacking)}"
+        try:
+            self.references[name].example()
+        except SourceError as error:
+            return error.what
+        return "it draws random numbers" if is_random(self.references[name]) else ""
+
+    def _sessions(
+        self, given: Mapping[str, Sequence[Sequence[Any]]], reasons: Mapping[str, str]
+    ) -> Iterator[tuple[str, Session]]:
+        """Yield sessions, without calls yet, of the methods that can be verified."""
+        apart = self._apart or not all(state.shared for state in self.artifact.state)
+        # They may share state in Python, too.
+        together = None if apart else Oracle(list(self.references.values()))
+        for group in self._groups:
+            oracle = together or Oracle([self.references[name] for name in group])
+            for name in group:
+                if not reasons[name]:
+                    tolerance, reference = self._tolerance(name), self.references[name]
+                    yield name, Session(reference, oracle, given[name], tolerance)
+
+    def _tolerance(self, name: str) -> Tolerance:
+        delegates = method_of(self.artifact, name).delegates
+        backends = sorted({delegate.backend_id for delegate in delegates})
+        answered = [answers.rounds_to(self.plugins, backend) for backend in backends]
+        rounded = [dtype for dtype in answered if dtype]
+        try:
+            return Tolerance.of(self.references[name].program, rounded, self.tolerance)
+        except EtdevError as error:
+            what = f"has values in {error.who}, for which etdev knows no tolerance"
+            cure = "give tolerance=, or lower it without verifying"
+            raise VerifyError(f"method {name!r}", what, cure) from error
+
+    def _play(self, reasons: dict[str, str]) -> list[tuple[Session, EagerCall]]:
+        """Call all methods in eager PyTorch; those that fail are not verified, if they may."""
+        self._say(", ".join(self.sessions), "in eager PyTorch")
+        playing = {n: s.play(self.steps, resized=True) for n, s in self.sessions.items()}
+        series = [(self.sessions[name], call) for name, call in interleaved(playing)]
+        for name, session in self.sessions.items():
+            try:
+                session.require()
+            except VerifyError as error:
+                if session.given:
+                    raise
+                reasons[name] = error.what
+        return series
+
+    def _inconclusive(self, reasons: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the methods whose values a wrong program may return, too, and the reason."""
+        for group in self._groups:
+            played = [name for name in group if not reasons[name]]
+            # A method that returns nothing is seen in those that share its state.
+            if not any(self.sessions[name].is_conclusive for name in played):
+                why = f"it returns no finite value larger than {TINY}"
+                yield from ((name, why) for name in played)
+
+    def _compare(self, series: _Series, runner: Runner) -> Iterator[EdgeCall]:
+        """Run all calls in one loaded program; yield those at edge values.
+
+        Raises:
+            VerifyError: A call departs from eager PyTorch, and edge values are not reported apart.
+        """
+        while series:
+            names = dict.fromkeys(session.name for session, _ in series)
+            self._say(", ".join(names), counted(len(series), "call"))
+            result = self._run(series, runner)
+            # The one that failed is the first without values.
+            tried, rest = series[: len(result.values) + 1], series[len(result.values) + 1 :]
+            for step, (session, call) in enumerate(tried):
+                problem = session.problem(result, step, call)
                 if problem and runner is not PYTHON:
                     problem = f"in runner {runner.name}, {problem}"
                 if problem and (self.edges or not call.edge):
-                    own = [c for known, c in left[: step + 1] if known == name]
-                    where = f"at {call.edge}" if call.edge else f"step {len(own) - 1}"
-                    failed = step == len(outcome.values)
-                    if self._right_alone(methods, left[: step + 1], runner):
-                        cause = "; it is right by itself, so calls of another method disturb it"
-                    else:
-                        cause = self._cause(methods[name], own, failed, runner)
-                    what = f"{where}: {problem}{cause}"
-                    raise VerifyError(f"method {name!r}", what, _CURE)
+                    failed = step == len(result.values)
+                    raise self._error(tried[: step + 1], problem, failed, runner)
                 if call.edge:
-                    yield EdgeCall(name, call.edge, problem or "")
+                    yield EdgeCall(session.name, call.edge, problem or "")
             # After a failure the states are lost.
-            rest = left[len(outcome.values) + 1 :]
-            left = [(n, call) for n, call in rest if not methods[n].session.reference.state]
+            series = [(session, call) for session, call in rest if not session.has_state]
 
-    def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
-        backends = sorted({delegate.backend_id for delegate in facts.delegates})
-        answered = [answers.rounds_to(self.plugins, backend) for backend in backends]
-        known = tolerance_of(program, [dtype for dtype in answered if dtype])
-        return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
-
-    def _run(self, calls: Sequence[tuple[Replay, EagerCall]], runner: Runner) -> ChildResult:
+    def _run(self, series: _Series, runner: Runner) -> ChildResult:
         data = self.data or ptd.find(self.artifact, self.path)
-        series = [(method.facts, call.inputs) for method, call in calls]
+        calls = [(method_of(self.artifact, session.name), call.inputs) for session, call in series]
         share = self.artifact.shares_state
-        return run_series(self.path, series, data, runner=runner, share_arenas=share)
+        return run_series(self.path, calls, data, runner=runner, share_arenas=share)
 
-    def _right_alone(
-        self,
-        methods: Mapping[str, Replay],
-        calls: Sequence[tuple[str, EagerCall]],
-        runner: Runner,
-    ) -> bool:
+    def _error(self, series: _Series, problem: str, failed: bool, runner: Runner) -> VerifyError:
+        """Return the error about the last of some calls."""
+        session, last = series[-1]
+        own = [call for other, call in series if other is session]
+        where = f"at {last.edge}" if last.edge else f"step {len(own) - 1}"
+        if self._right_alone(series, runner):
+            cause = "; it is right by itself, so calls of another method disturb it"
+        else:
+            cause = self._cause(session, own, failed, runner)
+        return VerifyError(f"method {session.name!r}", f"{where}: {problem}{cause}", _CURE)
+
+    def _right_alone(self, series: _Series, runner: Runner) -> bool:
         """Return True if the last method is right without those that share no state with it."""
-        last, _ = calls[-1]
-        group = next(group for group in self._groups() if last in group)
-        own = [(methods[name], call) for name, call in calls if name in group]
-        if len(own) == len(calls):
+        group = next(group for group in self._groups if series[-1][0].name in group)
+        own = [(session, call) for session, call in series if session.name in group]
+        if len(own) == len(series):
             return False
-        outcome = self._run(own, runner)
-        return not any(
-            method.problem(outcome, step, call) for step, (method, call) in enumerate(own)
-        )
+        result = self._run(own, runner)
+        return not any(session.problem(result, n, call) for n, (session, call) in enumerate(own))
 
     def _cause(
-        self, method: Replay, calls: Sequence[EagerCall], failed: bool, runner: Runner
+        self, session: Session, calls: Sequence[EagerCall], failed: bool, runner: Runner
     ) -> str:
         """Name what makes the last of some calls of a method wrong or fail."""
         if self.decided is None:
             return ""
-        name = method.facts.name
-        self._say(name, "search for the cause")
+        self._say(session.name, "search for the cause")
         try:
-            series = [evolve(call, inputs=prepared(method.facts, call.inputs)) for call in calls]
-            found = bisection(self.path, self.decided, name, series, runner)
-            cause = found.culprit(method.tolerance, failed)
+            facts = method_of(self.artifact, session.name)
+            calls = [evolve(call, inputs=prepared(facts, call.inputs)) for call in calls]
+            found = bisection(self.path, self.decided, session.name, calls, runner)
+            cause = found.culprit(session.tolerance, failed)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
         alone = "every delegate and every portable kernel is right by itself"
-        if len(self._groups()) > 1:
+        if len(self._groups) > 1:
             alone += ", so methods may share state in Python, which torch.export forgets"
         if found.skipped:
             alone += f", except for those that can't be called alone: {', '.join(found.skipped)}"
         return f"; {cause or alone}"
 
-    def _say(self, name: str, detail: str = "") -> None:
+    def _say(self, name: str, detail: str) -> None:
         if self.listener:
-            self.listener("verify", f"{name} {detail}".rstrip())
-
-
-def _unverifiable(facts: MethodArtifact, reference: Reference, runner: Runner) -> str | None:
-    """Return why a method can't be verified by a runner; None if it can."""
-    try:
-        lacking = dict(zip(("backend", "kernel"), runner.missing(facts), strict=True))
-    except ImportError:
-        return "ExecuTorch is built without its runtime for Python"
-    for kind, names in lacking.items():
-        if names:
-            return f"the runtime has no {kind} {', '.join(names)}"
-    try:
-        reference.example()
-    except SourceError as error:
-        return error.what
-    return "it draws random numbers" if is_random(reference) else None
+            self.listener("verify", f"{name} {detail}")

@@ -19,7 +19,7 @@ from etdev import Lowerer
 from etdev.errors import EtdevError
 from etdev.pte.read import read
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import compare
+from etdev.verify.output_error import compare
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

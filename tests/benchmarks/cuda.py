@@ -20,7 +20,7 @@ from support.models import minilm, nets
 from etdev import Lowerer
 from etdev.runtime.run import run
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import compare
+from etdev.verify.output_error import compare
 
 MODELS = {"minilm": minilm.model, "resnet18": nets.resnet18, "llama": nets.cached_llama}
 CALLS = 50

@@ -40,7 +40,7 @@ def main(path: Path) -> None:
 def compare_pairs(path: Path, encoder: torch.nn.Module) -> None:
     """Print each pair's similarity from the .pte next to eager's, and the largest error."""
     from etdev.runtime.run import run
-    from etdev.verify.tolerance import compare
+    from etdev.verify.output_error import compare
 
     columns = ("pair", "similarity .pte", "eager", "max error", "latency ms")
     rows = []

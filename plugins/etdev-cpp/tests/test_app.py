@@ -23,7 +23,7 @@ from etdev import Lowerer
 from etdev.errors import RunError
 from etdev.pte.read import read
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import compare
+from etdev.verify.output_error import compare
 
 pytestmark = pytest.mark.usefixtures("compiles")
 

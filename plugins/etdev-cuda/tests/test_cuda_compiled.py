@@ -15,7 +15,7 @@ from torch import nn
 import etdev
 from etdev import Lowerer
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import compare
+from etdev.verify.output_error import compare
 
 pytestmark = NEEDS_1_5
 

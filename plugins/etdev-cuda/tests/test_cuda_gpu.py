@@ -12,7 +12,7 @@ from etdev.pte.read import read
 from etdev.runtime.check import check
 from etdev.runtime.run import run
 from etdev.upstream.trees import flat
-from etdev.verify.tolerance import compare
+from etdev.verify.output_error import compare
 
 MISSING = machine.probe().unfit
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]

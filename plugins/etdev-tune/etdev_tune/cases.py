@@ -14,8 +14,10 @@ from blake3 import blake3
 
 from etdev.edge.reference import Reference
 from etdev.errors import TuneError, VerifyError
-from etdev.verify.oracle import EagerCall, is_random, session_of
-from etdev.verify.tolerance import Tolerance, compare
+from etdev.verify.oracle import EagerCall, is_random
+from etdev.verify.output_error import OutputError
+from etdev.verify.session import session_of
+from etdev.verify.tolerance import Tolerance
 from etdev_tune.metric import Metric
 
 # Calls of each method that are compared, or as many as are given.
@@ -105,7 +107,7 @@ def _error(value: Any, wanted: Any) -> float:
     both = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
     if both and value.dtype != wanted.dtype:
         return math.inf
-    error = compare([value], [expected])[0].max_error
+    error = OutputError.of(value, expected).max_error
     # A whole largest value, or one step.
     allowed = Tolerance(relative=1.0, steps=1).allowed(expected)
     if expected.is_floating_point() or expected.is_complex():

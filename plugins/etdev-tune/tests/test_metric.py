@@ -10,7 +10,7 @@ from etdev import TuneError
 from etdev.verify.oracle import EagerCall
 
 X = torch.arange(4.0)
-CALLS = [EagerCall((X,), (X + 1,), (), {})]
+CALLS = [EagerCall(None, (X,), (X + 1,), (), {})]
 
 
 def closeness(outputs, expected):

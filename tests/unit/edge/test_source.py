@@ -21,7 +21,7 @@ from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
 from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
-from etdev.verify.oracle import Eager
+from etdev.verify.oracle import Oracle
 
 SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
@@ -132,8 +132,8 @@ def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
     kwargs = {"scale": torch.ones(1)}
     (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
     reference = Reference.of(method, export(method, Fixer(Table(QUIRKS))))
-    eager = Eager([reference])
-    (result,), _ = eager.call(reference, [torch.ones(2), torch.tensor([5.0])])
+    inputs = [torch.ones(2), torch.tensor([5.0])]
+    (result,) = Oracle([reference]).call(reference, inputs).outputs
     assert torch.equal(result, torch.full((2,), 5.0))
 
 

@@ -34,7 +34,7 @@ NOT_SEEN = (
 )
 GOOD = ("right", "refused", "warned")
 # etdev has no remedy, so there is nothing to hold: verification reports a size of 0 apart, which
-# unit/runtime/test_verify.py shows, and the README of etdev-cpu says to write Dim(..., min=1).
+# unit/verify/test_verifier.py shows, and the README of etdev-cpu says to write Dim(..., min=1).
 OPEN = ("convolutions-of-no-rows", "products-of-no-rows")
 HELD = [name for name in NAMES if name not in OPEN]
 

@@ -9,7 +9,7 @@ from support.models import nets
 from etdev.errors import ArtifactError, RunError
 from etdev.runtime.inputs import random_inputs
 from etdev.runtime.run import run
-from etdev.verify.tolerance import compare
+from etdev.verify.output_error import compare
 
 
 def test_outputs_equal_eager(mlp_pte):

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from etdev.errors import RunError
-from etdev.upstream.trees import flat
-from etdev.verify.tolerance import OutputError, Tolerance, compare, mismatch
+from etdev.verify.output_error import OutputError, compare
 
 NAN, INF = math.nan, math.inf
 
@@ -57,32 +56,3 @@ def test_a_different_number_of_outputs_is_not_a_match():
     assert str(caught.value) == (
         "check: 1 outputs against 2 of eager; name the model that this .pte was lowered from"
     )
-
-
-def test_flat_follows_the_order_of_a_pte():
-    nested = {"a": (1, [2, None]), "b": 3}
-    assert flat(nested) == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("value", "departs"), [(1.0, False), (1.5, False), (1.6, True), (INF, True), (NAN, True)]
-)
-def test_an_error_above_the_tolerance_is_a_mismatch_and_nan_always_is(value, departs):
-    found = mismatch([torch.tensor(value)], [torch.tensor(1.0)], Tolerance(0.5))
-    assert (found is not None) is departs
-
-
-@pytest.mark.parametrize(
-    ("value", "eager", "told"),
-    [
-        ([1.0, NAN, NAN], [1.0, 2.0, 3.0], "is NaN at [1], in eager PyTorch 2 (2 such values)"),
-        ([[1.0, 2.0]], [[1.0, INF]], "is 2 at [0, 1], in eager PyTorch inf"),
-        (-INF, INF, "is -inf, in eager PyTorch inf"),
-        ([1e308], [-1e308], "is off by inf (largest value 1e+308, tolerance 1.0e+304)"),
-        ([2 + 1j], [2 + 3j], "is off by 2 (largest value 3.61, tolerance 3.6e-04)"),
-    ],
-)
-def test_a_mismatch_says_in_words_what_is_no_number(value, eager, told):
-    kind = torch.complex64 if isinstance(torch.tensor(value).sum().item(), complex) else None
-    value, eager = (torch.tensor(x, dtype=kind or torch.float64) for x in (value, eager))
-    assert mismatch([value], [eager], Tolerance(1e-4)) == f"output 0 {told}"

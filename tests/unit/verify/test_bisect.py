@@ -38,7 +38,7 @@ class Case:
 
 
 def call(inputs: Sequence[Any]) -> EagerCall:
-    return EagerCall(inputs, (), (), {})
+    return EagerCall(None, inputs, (), (), {})
 
 
 def lowered(model: Callable[[], nets.Model], path: Path) -> Case:

@@ -1,0 +1,180 @@
+"""Sessions: series of calls of a method in eager PyTorch, which a .pte has to repeat."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+
+from etdev.edge.reference import DOUBT, Reference
+from etdev.errors import VerifyError
+from etdev.runtime.child import ChildResult
+from etdev.schema.wording import counted
+from etdev.verify.inputs import Samples
+from etdev.verify.oracle import EagerCall, Oracle
+from etdev.verify.tolerance import Judgement, Tolerance, is_telling
+
+
+@define(eq=False)
+class Session:
+    """Consecutive calls of a method in eager PyTorch, each with the state that the last one left.
+
+    A .pte has to repeat them in one loaded method.
+
+    Args:
+        reference: The method.
+        oracle: Calls it, and the methods that share its state.
+        given: Inputs of the first calls, which later ones are like; without any, the example's.
+        tolerance: How near the .pte has to be.
+        calls: The calls so far.
+        samples: Makes fresh inputs.
+        judgements: The judgements, by the id of a call, that something was not compared.
+    """
+
+    reference: Reference
+    oracle: Oracle
+    given: Sequence[Sequence[Any]] = ()
+    tolerance: Tolerance = field(factory=Tolerance)
+    calls: list[EagerCall] = field(factory=list, init=False)
+    samples: Samples = field(init=False)
+    judgements: dict[int, Judgement] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        example, _ = self.reference.example()
+        like = list(self.given[-1]) if self.given else example
+        self.samples = Samples(self.reference.program, like)
+
+    @property
+    def name(self) -> str:
+        """Name of the method."""
+        return self.reference.method.name
+
+    @property
+    def has_state(self) -> bool:
+        """True if a call depends on those before it."""
+        return bool(self.reference.state)
+
+    def play(self, steps: int, resized: bool = False) -> Iterator[EagerCall]:
+        """Call the method with the given inputs, and with fresh ones up to `steps`.
+
+        With `resized`, each fresh call of a method with dynamic sizes is made twice, and the first
+        one again at the end: sizes grow, shrink, and stay as they are after both. Inputs that eager
+        PyTorch refuses are left out.
+        """
+        for inputs in self.given:
+            yield from self._call([inputs])
+        for step in range(len(self.given), steps):
+            yield from self._call(self.samples.attempts(step))
+            if step and resized and self.samples.is_dynamic and self.calls:
+                yield from self._repeat(self.calls[-1])
+        if len(self.calls) > max(steps, len(self.given)):
+            yield from self._repeat(self.calls[0])
+
+    def play_edges(self, all_values: bool) -> Iterator[EagerCall]:
+        """Call the method with edge values, see `Samples.edges`."""
+        for value, attempts in self.samples.edges(all_values):
+            yield from self._call(attempts, value)
+
+    def _call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> Iterator[EagerCall]:
+        """Call the method with the first inputs that eager PyTorch takes, if it takes any."""
+        for inputs in attempts:
+            try:
+                call = self.oracle.call(self.reference, inputs, edge)
+            except Exception:
+                continue
+            self.calls.append(call)
+            yield call
+            return
+
+    def _repeat(self, call: EagerCall) -> Iterator[EagerCall]:
+        """Call the method with the inputs of an earlier call, whose values a state may change."""
+        if self.has_state:
+            yield from self._call([call.inputs])
+        else:
+            self.calls.append(call)
+            yield call
+
+    def require(self) -> None:
+        """Reject a session without calls."""
+        if not self.calls:
+            which = "the given" if self.given else "its example"
+            what = f"eager PyTorch can't run {which} inputs"
+            raise VerifyError(f"method {self.name!r}", what, "give inputs that it takes")
+
+    def problem(self, result: ChildResult, step: int, call: EagerCall) -> str | None:
+        """Return how a call of the .pte departs from one in eager PyTorch."""
+        if step >= len(result.values):
+            return result.failure
+        ran = result.values[step]
+        outputs = [value for value in ran.outputs if value is not None]
+        judgement = self.tolerance.judge(outputs, call)
+        if judgement.problem:
+            return judgement.problem
+        if judgement != Judgement():
+            self.judgements[id(call)] = judgement
+        return self.tolerance.mismatch(ran.inputs, call.after, "input after the call,")
+
+    @property
+    def is_conclusive(self) -> bool:
+        """True if the calls return values that a wrong program may not return.
+
+        Those are finite numbers, and sizes of integers that differ from call to call.
+        """
+        values = [value for call in self.calls for value in call.outputs]
+        sizes = {tuple(map(_size_of_integers, call.outputs)) for call in self.calls}
+        return any(map(is_telling, values)) or len(sizes) > 1
+
+    @property
+    def doubt(self) -> str:
+        """Why calls that agree show nothing; empty if they do."""
+        calls = [call for call in self.calls if not call.edge]
+        numbers = {id(c): sum(torch.as_tensor(v).numel() for v in c.outputs) for c in calls}
+        if numbers and numbers == {key: each.left_out for key, each in self.judgements.items()}:
+            return "near ties decide all that it returns"
+        return str(self.reference.program.graph_module.meta.get(DOUBT, ""))
+
+    def remarks(self) -> Iterator[str]:
+        """Say which results of the method were not compared with eager PyTorch's own."""
+        if count := sum(judgement.left_out for judgement in self.judgements.values()):
+            yield (
+                f"method {self.name!r}: left out {counted(count, 'integer')} that PyTorch itself "
+                f"changes if inputs and weights are off by {self.tolerance.relative:g}"
+            )
+        if count := sum(judgement.by_float64 for judgement in self.judgements.values()):
+            yield (
+                f"method {self.name!r}: {counted(count, 'call')} compared with PyTorch in float64, "
+                "from which PyTorch departs in the model's own dtype"
+            )
+
+
+def session_of(
+    reference: Reference, given: Sequence[Sequence[Any]], steps: int, resized: bool = False
+) -> Session:
+    """Call a method by itself, as `Session.play` does.
+
+    Raises:
+        VerifyError: Eager PyTorch takes none of the inputs.
+    """
+    session = Session(reference, Oracle([reference]), given)
+    list(session.play(steps, resized))
+    session.require()
+    return session
+
+
+def interleaved(playing: Mapping[str, Iterator[EagerCall]]) -> Iterator[tuple[str, EagerCall]]:
+    """Yield the calls of several methods in a random order, which is always the same."""
+    left, numbers = dict(playing), random.Random(0)
+    while left:
+        name = numbers.choice(list(left))
+        if call := next(left[name], None):
+            yield name, call
+        else:
+            del left[name]
+
+
+def _size_of_integers(value: Any) -> Any:
+    is_whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
+    return value.shape if is_whole else None
