@@ -82,7 +82,7 @@ def export_methods(work: Lowering) -> None:
     programs = {name: export(method, work.fixer) for name, method in work.methods.items()}
     shared = work.composition.share_state
     work.state = [evolve(state, shared=shared) for state in shared_states(programs)]
-    work.references = references_of(work.methods, programs, work.state)
+    work.references = references_of(work.methods, programs, work.state, work.fixer.doubts)
     for name, program in programs.items() if work.compiles else ():
         refuse_without_values(name, program)
     work.programs = programs
@@ -113,9 +113,10 @@ def validate(work: Lowering) -> None:
 def plan(work: Lowering) -> None:
     """Ask the plugins, and decide who runs what and where."""
     if not work.converted:
-        for name, program in work.conversion.approximated.items():
-            own = {name: Method(name, program)}
-            work.references = {**work.references, **references_of(own, {name: program}, work.state)}
+        approximated = work.conversion.approximated
+        methods = {name: Method(name, program) for name, program in approximated.items()}
+        again = references_of(methods, approximated, work.state, work.fixer.doubts)
+        work.references = {**work.references, **again}
         work.converted = {
             method: work.fixer.apply(named.PLAN, program, method)
             for method, program in work.programs.items()

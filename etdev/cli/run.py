@@ -201,6 +201,6 @@ def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Ver
     # The state of a method may cross to any other one.
     fixer = Fixer(Table(QUIRKS))
     programs = {name: export(known, fixer) for name, known in methods.items()}
-    references = references_of(methods, programs, shared_states(programs))
+    references = references_of(methods, programs, shared_states(programs), fixer.doubts)
     references.update(decided.references if decided else {})
     return Verifier(program, references, decided=decided, **settings)

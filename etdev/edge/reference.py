@@ -18,9 +18,6 @@ from etdev.graph.ops import written_by
 from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
 
-# Where the graph of an exported program says why its values may not be the model's in later calls.
-DOUBT = "etdev_doubt"
-
 
 @frozen(eq=False)
 class Reference:
@@ -31,6 +28,8 @@ class Reference:
     # The values that its mutated buffers and parameters had, by name. Copies, since eager calls of
     # the caller's module change them.
     state: Mapping[str, torch.Tensor]
+    # Why later calls of the program may not give the method's values; empty if nothing is known.
+    doubt: str = ""
 
     @classmethod
     def of(cls, method: Method, program: ExportedProgram, shared: Iterable[str] = ()) -> Reference:

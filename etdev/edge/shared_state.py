@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 
@@ -88,10 +88,14 @@ def references_of(
     methods: Mapping[str, Method],
     programs: Mapping[str, ExportedProgram],
     states: Sequence[SharedState],
+    doubts: Mapping[str, str],
 ) -> dict[str, Reference]:
     """Remember the state of methods that were just exported, with what they share."""
     shared = {n: [s.targets[n] for s in states if n in s.targets] for n in programs}
-    return {n: Reference.of(methods[n], program, shared[n]) for n, program in programs.items()}
+    return {
+        name: evolve(Reference.of(methods[name], program, shared[name]), doubt=doubts.get(name, ""))
+        for name, program in programs.items()
+    }
 
 
 def overlaps(programs: Mapping[str, ExportedProgram]) -> list[tuple[Weight, Weight]]:

@@ -59,7 +59,8 @@ def export(method: Method, quirks: Quirks) -> ExportedProgram:
         what = f"torch.export failed: {problem}"
         raise SourceError(name, what, cure_of(error)) from error
     for check in checks:
-        check(program)
+        if doubt := check(program):
+            quirks.doubts[name] = doubt
     return program
 
 

@@ -20,7 +20,6 @@ from torch.func import functional_call
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from etdev.edge.reference import (
-    DOUBT,
     called,
     duplicates,
     torch_random_state,
@@ -29,7 +28,7 @@ from etdev.edge.reference import (
 from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks.python_state import Reach, are_equal, attributes, changed, places_of
 from etdev.schema.method import Method
-from etdev.schema.quirk import Quirk
+from etdev.schema.quirk import Check, Quirk
 from etdev.schema.stages import EXPORT
 from etdev.upstream.fake_tensors import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
 from etdev.upstream.trees import pytree
@@ -45,11 +44,12 @@ _FURTHER = {True: (100, 1.0), False: (6, 0.1)}
 
 
 @contextmanager
-def repeated(found: Sequence[Method]) -> Iterator[Callable[[ExportedProgram], None]]:
+def repeated(found: Sequence[Method]) -> Iterator[Check]:
     """Call a module twice before its export, and take traced values out of it afterwards.
 
     Yields:
-        A function that compares the module with its program, if a call assigns to something.
+        A function that compares the module with its program, if a call assigns to something. It
+        returns a doubt if each call changes what no call so far depends on.
 
     Raises:
         SourceError: The two calls differ.
@@ -64,13 +64,14 @@ def repeated(found: Sequence[Method]) -> Iterator[Callable[[ExportedProgram], No
         assigned, moving = _repeat(method, module)
     given = places_of(attributes(model))
 
-    def check(program: ExportedProgram) -> None:
+    def check(program: ExportedProgram) -> str | None:
         if assigned and not _agree(module, program):
             what = f"its calls assign to {', '.join(sorted(assigned))}, and torch.export forgets it"
             raise SourceError(method.name, what, _CURE)
-        if moving:
-            program.graph_module.meta[DOUBT] = _CONSTANT + moving
-            warnings.warn(f"{method.name}: {_CONSTANT}{moving}; {_CURE}", EtdevWarning, 2)
+        if not moving:
+            return None
+        warnings.warn(f"{method.name}: {_CONSTANT}{moving}; {_CURE}", EtdevWarning, 2)
+        return _CONSTANT + moving
 
     try:
         yield check

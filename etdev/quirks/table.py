@@ -96,10 +96,12 @@ class Fixer:
     Args:
         table: The rows.
         fixes: What the rows changed so far, by method.
+        doubts: Why later calls of a method may not give the model's values, by method.
     """
 
     table: Table
     fixes: dict[str, list[Fix]] = field(factory=dict)
+    doubts: dict[str, str] = field(factory=dict)
 
     def apply(
         self, stage: Stage[In], program: In, method: str, source: ExportedProgram | None = None

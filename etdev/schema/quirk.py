@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 In = TypeVar("In")
 In_contra = TypeVar("In_contra", contravariant=True)
 T = TypeVar("T")
-# Given the program that torch.export made; may refuse it.
-Check = Callable[["ExportedProgram"], None]
+# Given the program that torch.export made; may refuse it, or return why later calls of it may not
+# give the model's values.
+Check = Callable[["ExportedProgram"], "str | None"]
 # An op that a node may call: an ATen op, a function, a higher-order op.
 Op = Any
 
@@ -65,6 +66,9 @@ class Since(Generic[T]):
 
 class Quirks(Protocol):
     """The rows of a table at work, see etdev/quirks/table.py."""
+
+    # Why later calls of a method may not give the model's values, by method.
+    doubts: dict[str, str]
 
     def apply(
         self, stage: Stage[In], program: In, method: str, source: ExportedProgram | None = None
@@ -116,7 +120,8 @@ class Quirk(Fault, Generic[In, T]):
         refusal: Raised without a fix, or where the fix fails.
         in_loop: Raised by `etdev.partitioner()` where only `Lowerer` can fix it.
         during: At `EXPORT`, given the findings, makes a context in which torch.export runs. It may
-            yield a function, which gets the program afterwards and may refuse it.
+            yield a function, which gets the program afterwards, and may refuse it or return why
+            later calls of it may not give the model's values.
         undefined: Upstream may be right by luck, as with uninitialised memory.
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from etdev.edge.reference import DOUBT, Reference
+from etdev.edge.reference import Reference
 from etdev.errors import VerifyError
 from etdev.runtime.child import ChildResult
 from etdev.schema.wording import counted
@@ -134,7 +134,7 @@ class Session:
         numbers = {id(c): sum(torch.as_tensor(v).numel() for v in c.outputs) for c in calls}
         if numbers and numbers == {key: each.left_out for key, each in self.judgements.items()}:
             return "near ties decide all that it returns"
-        return str(self.reference.program.graph_module.meta.get(DOUBT, ""))
+        return self.reference.doubt
 
     def remarks(self) -> Iterator[str]:
         """Say which results of the method were not compared with eager PyTorch's own."""
