@@ -316,7 +316,7 @@ def reads_the_day(self, x):
 )
 def test_what_changes_without_effect_so_far_is_never_verified(call, place):
     # No number of calls shows that a later one is the same.
-    with pytest.warns(EtdevWarning, match="^forward: torch.export takes for a constant"):
+    with pytest.warns(EtdevWarning, match="^forward: torch.export baked in a value"):
         lowered = Lowerer([]).lower(Holder(call), (X,))
     found = lowered.verify()
     assert (found.calls, found.unverified) == (0, (f"method 'forward': {CONSTANT}{place}",))
@@ -416,7 +416,7 @@ def test_ordinary_models_are_exported(call):
     before = {name: value.clone() for name, value in module.state_dict().items()}
     drawn = torch.get_rng_state(), random.getstate()
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", category=EtdevWarning, message=".*takes for a constant")
+        warnings.filterwarnings("error", category=EtdevWarning, message=".*baked in a value")
         export(Method("forward", module, (X,)), Fixer(Table(QUIRKS)))
     torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), drawn[0])
@@ -456,7 +456,7 @@ def test_what_is_assigned_and_not_read_by_later_calls_is_fine():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtdevWarning)
-        program = Method("forward", Holder(stashes), (X,)).export(Table(QUIRKS))
+        program = export(Method("forward", Holder(stashes), (X,)), Fixer(Table(QUIRKS)))
     assert torch.equal(program.module()(X), X * 2 + 1)
 
 
