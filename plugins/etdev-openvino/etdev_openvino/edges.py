@@ -7,6 +7,7 @@ arguments, in ExecuTorch's runtime, against eager PyTorch.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -27,6 +28,8 @@ _NOT_BOOLS = (
 )
 # Reductions; OpenVINO fuses what follows them into them.
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "max", "min", "all", "any")
+# Ops whose second output has positions, not always the first ones where values tie.
+_GIVE_ANY_POSITION = ("max", "min", "sort", "topk")
 _LOSES_NAN = (
     *("relu", "clamp", "hardtanh", "hardsigmoid", "leaky_relu", "exp", "sign", "maximum"),
     *("minimum", "amax", "amin", "max", "min", "argmax", "argmin", "sort", "topk", "all", "any"),
@@ -46,6 +49,10 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
         return "arguments", f"OpenVINO computes {op} otherwise with infinite or NaN numbers"
     if op == "fmod":
         return "precision", "OpenVINO rounds the quotient of fmod, which is off where that is large"
+    if op == "div" and node.kwargs.get("rounding_mode") == "floor":
+        return "precision", "OpenVINO floors a rounded quotient, which is off by one at multiples"
+    if op in _GIVE_ANY_POSITION and _is_position_read(node):
+        return "ties", f"OpenVINO's {op} gives other positions than PyTorch where values tie"
     if op == "erf" and _halves(node):
         return "arguments", "OpenVINO's delegate fails on erf of float16"
     if op == "div" and node.kwargs.get("rounding_mode") == "trunc" and _halves(node):
@@ -107,6 +114,10 @@ def nan_problem(
 
 def _halves(node: Node) -> bool:
     return bool(node.all_input_nodes[0].meta["val"].dtype == torch.float16)
+
+
+def _is_position_read(node: Node) -> bool:
+    return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
 
 
 def _counted(node: Node) -> int:

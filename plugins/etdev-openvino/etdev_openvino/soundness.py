@@ -24,9 +24,9 @@ Reason = tuple[str, str]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
 _DTYPES = (torch.float32, torch.float16, torch.bool, *_INTEGERS)
-# Ops that read integers as positions in a table, ops that return positions, conversions.
+# Ops that read integers as positions in a table, ops that return the first positions, conversions.
 READ_POSITIONS = ("embedding", "index", "index_select", "gather")
-_GIVE_POSITIONS = ("argmax", "argmin", "max", "min", "topk", "sort", "max_pool2d_with_indices")
+_GIVE_POSITIONS = ("argmax", "argmin", "max_pool2d_with_indices")
 _CONVERT = ("_to_copy", "_to_dim_order_copy")
 # OpenVINO leaves them out, and a delegate that returns its input returns zeros.
 _NOTHINGS = ("clone", "_clone_dim_order", "alias_copy", "detach_copy", "lift_fresh_copy", *_CONVERT)

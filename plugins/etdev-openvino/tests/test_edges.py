@@ -94,6 +94,80 @@ def test_what_is_right_beside_it_is_taken(function, inputs):
     assert_computes_what_eager_does(function, *inputs)
 
 
+def ties(shape, dtype):
+    values = torch.randint(-2, 3, (8, *shape), generator=torch.Generator().manual_seed(0))
+    return values.to(dtype)
+
+
+def positions(x):
+    """Read each op's positions, some of rows that are long enough for vectors."""
+    largest = nn.functional.max_pool2d(x[None], 2, return_indices=True)[1]
+    found = [torch.topk(x, 3)[1], torch.topk(x, 1, largest=False)[1], largest]
+    for dim in (0, 1, -1):
+        found += [x.max(dim)[1], x.min(dim, keepdim=True)[1], x.argmax(dim), x.argmin(dim)]
+    return [*found, torch.sort(x, descending=True, stable=True)[1]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(3, 4, 8), (2, 2, 33)])
+def test_positions_of_tied_values_are_pytorchs(shape, dtype):
+    first, *others = ties(shape, dtype)
+    assert {("max", "ties"), ("min", "ties"), ("topk", "ties")} <= reasons(positions, first)
+    buffer = lowered(positions, first).to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for x in (first, *others):
+        for output, value in zip(method.execute([x]), positions(x), strict=True):
+            assert torch.equal(output, value)
+
+
+def test_a_sort_whose_positions_are_read_is_stable():
+    x = ties((3, 33), torch.float32)[0]
+    buffer = lowered(lambda x: torch.sort(x), x).to_executorch().buffer
+    outputs = Runtime.get().load_program(buffer).load_method("forward").execute([x])
+    for output, value in zip(outputs, torch.sort(x, stable=True), strict=True):
+        assert torch.equal(output, value)
+
+
+def test_values_without_positions_and_the_first_position_are_taken():
+    def values(x):
+        pooled, places = nn.functional.max_pool2d(x[None], 2, return_indices=True)
+        found = x.max(1)[0], x.min(-1)[0], x.sort()[0], x.topk(3)[0], x.argmax(1), x.argmin(-1)
+        return *found, pooled * 2, places
+
+    x = ties((3, 4, 8), torch.float32)[0]
+    assert not reasons(values, x)
+    assert_computes_what_eager_does(values, x)
+
+
+STEPS = torch.cat([torch.arange(-60, 60) * step for step in (0.1, 0.3, 0.7, 1.0)])
+DIVISORS = (0.1, -0.7, 0.3, 1e-3, 3.0, -3.0)
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda x, y: (x // y, 1 // y, *(x // d for d in DIVISORS)),
+        lambda x, y: [torch.div(x, d, rounding_mode="trunc") for d in (*DIVISORS, y)],
+        lambda x, y: [torch.floor(x / d) for d in (*DIVISORS, y)],
+        lambda x, y: (x % y, torch.fmod(x, y), *(x % d for d in DIVISORS)),
+    ],
+    ids=["floor_divide", "trunc", "floor", "remainder"],
+)
+def test_quotients_of_multiples_are_rounded_as_in_pytorch(divide):
+    x, y = (
+        each.contiguous() for each in torch.meshgrid(STEPS, torch.tensor(DIVISORS), indexing="ij")
+    )
+    buffer = lowered(divide, x, y).to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for output, value in zip(method.execute([x, y]), divide(x, y), strict=True):
+        assert torch.equal(output, value)
+
+
+def test_floor_division_is_left_and_truncation_taken():
+    assert ("div", "precision") in reasons(lambda x: x // 0.1, X)
+    assert not reasons(lambda x: torch.div(x, 0.1, rounding_mode="trunc"), X)
+
+
 def test_rows_of_a_constant_table_are_not_rounded_beside_a_product():
     def model(x, i):
         return nn.functional.linear(nn.functional.embedding(i, torch.arange(12.0).view(3, 4)), x)
