@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from etdev.cli.progress import Display, working
-from etdev.errors import SourceError, close_to
+from etdev.cli.source_names import check_source
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
     from etdev.schema.plan import Plan
-
-FORMS = "write file.pt2, package.module:function or file.py:function"
 
 
 def check(source: str | None, **lowering: Any) -> None:
@@ -39,36 +34,6 @@ def check(source: str | None, **lowering: Any) -> None:
         rules(table, names, options)
     if source is not None:
         check_source(source)
-
-
-def check_source(text: str) -> None:
-    """Check that a SOURCE names a model in a file that exists."""
-    if text.endswith(".pt2"):
-        if not Path(text).is_file():
-            raise SourceError(text, "does not exist", "give the path of a .pt2 file")
-        return
-    place, _, name = (text, "", "") if text.endswith(".py") else text.rpartition(":")
-    if not place or not (name or place.endswith(".py")):
-        raise SourceError(text, "does not name a model", FORMS)
-    if not place.endswith(".py"):
-        return
-    if not Path(place).is_file():
-        raise SourceError(text, f"there is no file {place!r}", FORMS)
-    if not name:
-        code = Path(place).read_text(encoding="utf-8", errors="replace")
-        raise no_function(text, name, re.findall(r"^def ([^\W_]\w*)\(", code, re.MULTILINE))
-
-
-def no_function(text: str, name: str, known: Sequence[str]) -> SourceError:
-    """Return the error about a SOURCE without a function of its name."""
-    what = f"there is no function {name!r}" if name else "names no function"
-    if not known:
-        return SourceError(text, what, FORMS)
-    place = text.removesuffix(f":{name}")
-    only = f"write {place}:{known[0]}" if len(known) == 1 else ""
-    return SourceError(
-        text, what, only or close_to(name, known) or f"it has {', '.join(known[:8])}"
-    )
 
 
 def planned(source: str, **lowering: Any) -> Plan:

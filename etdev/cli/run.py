@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import lowerers, options, results, tables, viewing
+from etdev.cli import lowerers, options, results, source_names, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError, VerifyError
@@ -100,7 +100,7 @@ def command(
     if bisect:
         lowerers.check(check, **lowering)
     elif check:
-        lowerers.check_source(check)
+        source_names.check_source(check)
     from etdev.pte.read import read
 
     # What is wrong with the file is said at once.

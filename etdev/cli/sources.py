@@ -18,9 +18,9 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.cli.lowerers import FORMS, check_source, no_function
 from etdev.cli.options import given
 from etdev.cli.progress import Display
+from etdev.cli.source_names import FORMS, check_source, no_function
 from etdev.edge.source import load_pt2, methods_of
 from etdev.errors import SourceError, first_line
 from etdev.schema.method import Method
