@@ -21,7 +21,7 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("compiler", "constraints", "layers", "matching", "notes"),
+        *("compiler", "constraints", "layers", "matching", "notes", "options"),
         *(
             "own_dequantisers",
             "own_weights",

@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 from collections.abc import Container, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -28,10 +28,8 @@ from etdev_cpu.layers import (
     short,
     values,
 )
+from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, beside_integers, is_quantiser, quantiser_problem
-
-if TYPE_CHECKING:
-    from etdev_cpu.plugin import CpuPlugin
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = (CONVOLUTION, NORM)
@@ -58,13 +56,13 @@ _WRONG_FLOAT16 = _WRONG_FLOAT32 | {
 _ROOMS = (1, 3, 4, 9, 25)
 
 
-def node_problem(node: Node, constants: Container[str], options: CpuPlugin) -> Reason | None:
+def node_problem(node: Node, constants: Container[str], options: Options) -> Reason | None:
     """Return why XNNPACK can't have a node.
 
     Args:
         node: The call of an op.
         constants: Names of the inputs that the method doesn't write.
-        options: The plugin with its options.
+        options: The plugin's options.
     """
     if is_quantiser(node):
         return quantiser_problem(node)
@@ -134,7 +132,7 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "can't compile a batch norm of what another one gives"
 
 
-def _of_values(node: Node, op: str, options: CpuPlugin) -> Iterator[Reason]:
+def _of_values(node: Node, op: str, options: Options) -> Iterator[Reason]:
     if op in ("ceil", "floor"):
         yield "precision", f"takes the smallest numbers for 0, by which {op} is off by 1"
     tanh = op == "gelu" and node.kwargs.get("approximate") == "tanh"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attrs import field, frozen, validators
+from attrs import field, frozen
 
 from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
 from etdev_cpu import machine
 from etdev_cpu.notes import Notes
+from etdev_cpu.options import Options
 from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 
 if TYPE_CHECKING:
@@ -18,33 +19,13 @@ if TYPE_CHECKING:
     from etdev.quirks import Row
     from etdev_cpu.support import Support
 
-EDGES = ("ignored", "exact")
-PRECISIONS = ("fp32", "static_quant", "dynamic_quant")
-
 
 @frozen
-class CpuPlugin:
-    """XNNPACK delegates.
-
-    Args:
-        precisions: Any of `fp32`, `static_quant`, `dynamic_quant`, as XnnpackPartitioner's
-            `config_precisions`; empty means all of them.
-        per_op: A delegate per op and its dependencies, instead of the largest possible delegates.
-        bf16: Also take bfloat16 linear layers.
-        approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
-        nan: `exact` refuses ops for which XNNPACK's result differs from PyTorch's at NaN or
-            infinite values; `ignored` takes them.
-    """
+class CpuPlugin(Options):
+    """XNNPACK delegates, with their options."""
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
-    precisions: tuple[str, ...] = field(
-        default=(), converter=tuple, validator=validators.deep_iterable(validators.in_(PRECISIONS))
-    )
-    per_op: bool = False
-    bf16: bool = False
-    approximate: bool = False
-    nan: str = field(default="ignored", validator=validators.in_(EDGES))
     # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
     _notes: dict[str, Notes] = field(init=False, factory=dict, eq=False, repr=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_dynamic_qdq
@@ -14,10 +14,8 @@ from torch.fx import Node
 from etdev.graph import computed_from, unwritten_constants
 from etdev_cpu.constraints import node_problem
 from etdev_cpu.layers import CONVOLUTION, LAYERS, NORM, argument, chain, is_layer, short
+from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, quantised_problem
-
-if TYPE_CHECKING:
-    from etdev_cpu.plugin import CpuPlugin
 
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
@@ -28,11 +26,11 @@ class Soundness:
 
     Args:
         program: In the edge dialect.
-        options: The plugin with its options.
+        options: The plugin's options.
     """
 
     program: ExportedProgram
-    options: CpuPlugin
+    options: Options
     _constants: dict[str, str] = field(init=False)
     _alone: set[Node] = field(init=False)
     # How the matches so far read each constant. XNNPACK prepares one once in a delegate, as its

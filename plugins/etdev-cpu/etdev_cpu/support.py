@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -20,12 +20,10 @@ from etdev_cpu.constraints import OTHERWISE, loses_nan
 from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, reasons_told
 from etdev_cpu.notes import IMPLICIT, Notes, untagged
+from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, is_quantiser, read_elsewhere
 from etdev_cpu.soundness import Soundness
 from etdev_cpu.sources import hide_sources
-
-if TYPE_CHECKING:
-    from etdev_cpu.plugin import CpuPlugin
 
 # The key of `node.meta` under which XNNPACK's matcher writes which config matched.
 _MATCHED_BY = "xnn_partitioner_config"
@@ -35,13 +33,13 @@ class Support:
     """The matches of one configured XnnpackPartitioner.
 
     Args:
-        options: The plugin with its options.
+        options: The plugin's options.
 
     Attributes:
         notes: Notes in `node.meta` for XNNPACK's compiler; set by `match`.
     """
 
-    def __init__(self, options: CpuPlugin) -> None:
+    def __init__(self, options: Options) -> None:
         self.notes = Notes({}, {})
         self._options = options
         self._partitioner = XnnpackPartitioner(
