@@ -11,7 +11,6 @@ import atexit
 import io
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,11 +24,14 @@ from typing import IO, Any
 from attrs import define, field, frozen
 
 from etdev.files import in_scratch
+from etdev.runtime.ending import ending, first_error
 from etdev.runtime.loading import load_runtime
 
 _UNSIGNED = ("torch.uint16", "torch.uint32", "torch.uint64")
 # A function that takes longer counts as one that hangs.
 LIMIT_S = 1800.0
+# A process whose pipes are closed is killed after this time.
+_ENDING_S = 10.0
 COMMAND = (sys.executable, "-m", "etdev.runtime.child")
 
 
@@ -62,11 +64,15 @@ class Child:
         env: Variables to add to its environment.
         command: Its words; a process other than this file's is asked with `ask`, and not with
             `run`.
+        program: Bytes that it reads before its first call.
+        tidies: It has something to remove, and ends by itself once its input has ended.
     """
 
     name: str = "the runtime"
     env: Mapping[str, str] = field(factory=dict)
     command: Sequence[str] = COMMAND
+    program: bytes = b""
+    tidies: bool = False
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log: IO[bytes] = field(factory=io.BytesIO, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -94,9 +100,11 @@ class Child:
             limit_s: Time after which the process is killed.
         """
         values: list[Any] = []
+        code = 0
         with self._lock:
+            # All that a new process logs is about this call.
+            logged = self._log.seek(0, os.SEEK_END) if self.is_running else 0
             process = self._started()
-            logged = self._log.seek(0, os.SEEK_END)
             late = threading.Event()
             timer = threading.Timer(limit_s, _kill, (process, late))
             timer.start()
@@ -112,32 +120,38 @@ class Child:
                 failure = f"{self.name} failed with {error}"
             except (EOFError, OSError, pickle.UnpicklingError):
                 code = self._ended()
-                end = f"took longer than {limit_s:g} s" if late.is_set() else _end(code)
+                end = f"took longer than {limit_s:g} s" if late.is_set() else ending(code)
                 failure = f"the process {end}"
             except BaseException:
                 # Such as Ctrl-C: the function may never finish.
-                process.kill()
-                self._ended()
+                self.close()
                 raise
             finally:
                 timer.cancel()
                 if late.is_set() and self._process:
                     # Killed just after the last value.
                     self._ended()
-            return ChildResult(values, f"{failure}{self._first_error(logged)}")
+            why = self._reason(logged, code)
+            return ChildResult(values, f"{failure} ({why})" if why else failure)
 
     def close(self) -> None:
-        """Kill the process."""
+        """End the process."""
         if process := self._process:
-            process.kill()
+            if not self.tidies:
+                process.kill()
             self._ended()
 
     def forget(self) -> None:
         """Leave the process to the parent of this one, which is a fork."""
         self._process, self._lock = None, threading.Lock()
 
+    @property
+    def is_running(self) -> bool:
+        """Return True if the process has started and not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._process and self._process.poll() is not None:
+        if self._process and not self.is_running:
             self._ended()
         if self._process is None:
             with in_scratch():
@@ -152,23 +166,34 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
             )
+            with suppress(OSError):
+                assert self._process.stdin
+                self._process.stdin.write(self.program)
         return self._process
 
     def _ended(self) -> int:
         """Wait until the process has ended, and return its exit code."""
         process, self._process = self._process, None
         assert process
-        # Closing the pipe to a dead process fails when it still holds data.
-        with suppress(OSError):
-            process.communicate()
+        for pipe in (process.stdin, process.stdout):
+            # Closing the pipe to a dead process fails when it still holds data.
+            with suppress(OSError):
+                assert pipe
+                pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_ENDING_S)
+        process.kill()
         return process.wait()
 
-    def _first_error(self, start: int) -> str:
-        """Return the first error that ExecuTorch logged after a position, in brackets."""
+    def _reason(self, start: int, code: int) -> str:
+        """Return the first error that ExecuTorch logged after a position in the log.
+
+        Without one it is the last line of a process that ended by itself.
+        """
         self._log.seek(start)
-        lines = self._log.read().decode(errors="replace").splitlines()
-        errors = [line.partition("] ")[2] for line in lines if line.startswith(("[", "E ", "F "))]
-        return f" ({errors[0].strip()})" if errors else ""
+        lines = self._log.read().decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()] if code > 0 else []
+        return first_error(lines) or (said[-1] if said else "")
 
 
 class _Pickler(pickle.Pickler):
@@ -202,14 +227,6 @@ def _answers(stream: IO[bytes]) -> Iterator[Any]:
 def _kill(process: subprocess.Popen[bytes], late: threading.Event) -> None:
     late.set()
     process.kill()
-
-
-def _end(code: int) -> str:
-    """Say how a process ended."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    names = {int(known): known.name for known in signal.Signals}
-    return f"died of {names.get(-code, f'signal {-code}')}"
 
 
 def main() -> None:

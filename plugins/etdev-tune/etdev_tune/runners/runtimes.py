@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from etdev.errors import RunError
 from etdev.pte.read import read
@@ -70,13 +71,10 @@ def _timed(request: Request, call: Callable[[int], Sequence[CallResult]]) -> tup
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
     """Give the processes that are started meanwhile a number of threads, and of processors."""
-    before, allowed = dict(os.environ), os.sched_getaffinity(0)
-    os.environ.update(dict.fromkeys(THREADS, str(count)))
+    allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[-count:])
     try:
-        yield
+        with patch.dict(os.environ, dict.fromkeys(THREADS, str(count))):
+            yield
     finally:
         os.sched_setaffinity(0, allowed)
-        for name in THREADS:
-            os.environ.pop(name)
-        os.environ.update(before)

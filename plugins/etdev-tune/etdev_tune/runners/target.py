@@ -2,81 +2,137 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
-from attrs import asdict, evolve
+from attrs import asdict
+from blake3 import blake3
 
 from etdev.errors import RunError
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
+from etdev.runtime import ending, loading
+from etdev.runtime.child import Child
 from etdev.runtime.inputs import method_of, prepared
 from etdev.runtime.kernels import kernel_modules
 from etdev.runtime.runners import PYTHON, named, runner_of
-from etdev.schema.structuring import CONVERTER
 from etdev_tune.exchange import Failure, Request, Result, Runner
-from etdev_tune.runners.commands import WORDS, Command, command_of
-from etdev_tune.runners.connection import Connection
+from etdev_tune.runners.commands import ARGUMENTS, command
 from etdev_tune.runners.runtimes import measured
+from etdev_tune.target import facts, messages, work, worker
+from etdev_tune.target.messages import receive, send
 
-# Time for an answer beyond the limit of its run, which the worker enforces.
+# ExecuTorch takes ten times longer to load on a small board than on a desktop.
+START_S = 180.0
+# Time for an answer beyond the limit of its run, which the worker enforces, and for sending files.
 GRACE_S = 30.0
+_SLOWEST_BYTES_PER_S = 1e5
+# Packages and modules of the worker in the order of imports, since a target has no etdev.
+_PACKAGES = ("etdev", "etdev.runtime", "etdev_tune", "etdev_tune.target")
+_MODULES = (ending, loading, messages, facts, work, worker)
+_PROGRAM = """\
+import sys, types
+for name, source in {sources!r}:
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = []
+    exec(compile(source, name, "exec"), module.__dict__)
+module.main(orders)
+"""
 
 
 class Target:
-    """A worker at the other end of a command, which runs programs."""
+    """A worker at the other end of a command, which runs programs.
 
-    def __init__(self, command: Command) -> None:
-        self._connection = Connection(command)
-        self.name = command.name
+    It is started when it is first asked, and again after it was lost.
+
+    Args:
+        name: The user's name for it.
+        start: Text for `command`, which starts its Python.
+        env: Variables to add to the environment of the command.
+    """
+
+    def __init__(self, name: str, start: str, env: Mapping[str, str]) -> None:
+        self.name = name
+        self._python = shlex.join(command(start, []))
+        program = _program()
+        # Not a character that a shell, a template or JSON would want quoted twice.
+        code = f"import os;orders=open(os.dup(0),'rb');exec(orders.read({len(program)}))"
+        words = command(start, ["-u", "-c", code])
+        self._child = Child(name, env, words, program, tidies=True)
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return what times on the target depend on."""
-        answer, _ = self._connection.ask({"order": "facts"}, "describing itself", GRACE_S)
-        if "failure" in answer:
-            what = f"it can't describe itself: {Failure(*answer['failure'])}"
+        found: Mapping[str, str] = self._first({"order": "facts"}, "describing itself")
+        if "kind" in found:
+            what = f"it can't describe itself: {Failure(**found)}"
             raise RunError(self.name, what, "see that ExecuTorch and its backends load there")
-        facts: Mapping[str, str] = answer["facts"]
-        return facts
+        return found
 
     def run(self, request: Request) -> Result | Failure:
-        """Push the files that the target lacks, and run the program in a process of its own."""
-        order = self._order(request)
-        during = f"running {request.program.name}"
-        answer, payload = self._connection.ask(order, during, request.timeout_s + GRACE_S)
-        if "failure" in answer:
-            return Failure(*answer["failure"])
-        outputs = torch.load(io.BytesIO(payload), weights_only=True)
-        result = CONVERTER.structure(answer["result"], Result)
-        return evolve(result, outputs=tuple(map(tuple, outputs)))
-
-    def close(self) -> None:
-        """Disconnect; the worker removes what was pushed."""
-        self._connection.close()
-
-    def _order(self, request: Request) -> dict[str, Any]:
+        """Send the files that the target lacks, and run the program in a process of its own."""
         method = method_of(read(request.program), request.method)
-        file = io.BytesIO()
-        torch.save([prepared(method, inputs) for inputs in request.inputs], file)
-        names = self._names(file.getvalue(), request.program, *request.data)
-        return {
+        inputs = io.BytesIO()
+        torch.save([prepared(method, values) for values in request.inputs], inputs)
+        given: list[bytes | Path] = [inputs.getvalue(), request.program, *request.data]
+        contents = {self._name_there(one): one for one in given}
+        names = list(contents)
+        during = f"running {request.program.name}"
+        lacking = self._first({"order": "lacking", "names": names}, during)
+        files = {name: _read(contents[name]) for name in lacking}
+        order = {
             **asdict(request, recurse=False),
             "order": "run",
+            "files": {n: torch.frombuffer(data, dtype=torch.uint8) for n, data in files.items()},
             "inputs": names[0],
             "program": names[1],
             "data": names[2:],
             "imports": kernel_modules(method),
             "libraries": self._libraries(),
         }
+        sending_s = sum(map(len, files.values())) / _SLOWEST_BYTES_PER_S
+        found = self._ask(order, during, request.timeout_s + GRACE_S + sending_s)
+        return Failure(**found) if "kind" in found else Result(**found)
 
-    def _names(self, inputs: bytes, *files: Path) -> list[str]:
-        """Return the names of files on the target, which are sent if it lacks them."""
-        return self._connection.push([inputs, *files])
+    def close(self) -> None:
+        """Disconnect; the worker removes its files."""
+        self._child.close()
+
+    def _first(self, order: Mapping[str, Any], during: str) -> Any:
+        """Return the answer to an order, for which the worker is started if it doesn't run."""
+        if self._child.is_running:
+            return self._ask(order, during, GRACE_S)
+        cure = f"see that this starts a Python with ExecuTorch: {self._python}"
+        return self._ask(order, "connecting", START_S, cure)
+
+    def _ask(
+        self,
+        order: Mapping[str, Any],
+        during: str,
+        limit_s: float,
+        cure: str = "run it again: what was measured before is kept",
+    ) -> Any:
+        """Return the answer to an order, or raise a RunError with that cure for a lost worker."""
+        message = io.BytesIO()
+        send(message, order)
+        try:
+            outcome = self._child.ask(message.getvalue(), _answers, limit_s)
+            failure = outcome.failure
+        except OSError as error:
+            failure = str(error)
+        if failure:
+            raise RunError(self.name, f"the connection was lost while {during}: {failure}", cure)
+        return outcome.values[0]
+
+    def _name_there(self, content: bytes | Path) -> str:
+        """Return the name of a file on the target."""
+        return blake3(_read(content)).hexdigest()[:32]
 
     def _libraries(self) -> Sequence[str]:
         """Return the libraries of kernels that a run loads."""
@@ -93,10 +149,8 @@ class Local(Target):
 
     def __init__(self, plugins: Sequence[Plugin] = (), runner: str | None = None) -> None:
         self._plugins, self._runner = plugins, runner
-        path = os.pathsep.join(folder for folder in sys.path if folder)
-        environment = {**os.environ, "PYTHONPATH": path}
         name = f"local, {runner}" if runner else "local"
-        super().__init__(Command(name, (WORDS,), sys.executable, environment))
+        super().__init__(name, f"{shlex.quote(sys.executable)} {ARGUMENTS}", {})
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return what times depend on; raise a RunError if the runner can't be used."""
@@ -110,8 +164,10 @@ class Local(Target):
         runner = runner_of(read(request.program), self._plugins, self._runner)
         return super().run(request) if runner is PYTHON else measured(runner, request)
 
-    def _names(self, inputs: bytes, *files: Path) -> list[str]:
-        return [*self._connection.push([inputs]), *(str(file.absolute()) for file in files)]
+    def _name_there(self, content: bytes | Path) -> str:
+        if isinstance(content, Path):
+            return str(content.absolute())
+        return super()._name_there(content)
 
     def _libraries(self) -> Sequence[str]:
         return sorted(torch.ops.loaded_libraries)
@@ -134,4 +190,20 @@ def open_runner(text: str, plugins: Sequence[Plugin] = (), runner: str | None = 
         return Local(plugins, runner)
     if runner not in (None, PYTHON.name):
         raise RunError(text, f"has no runner {runner!r}", "measure with it on this machine")
-    return Target(command_of(text))
+    # The packages of this Python are not for another one.
+    return Target(text, text, {"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+
+
+def _program() -> bytes:
+    """Return the worker as one Python program."""
+    own = {module.__name__: inspect.getsource(module) for module in _MODULES}
+    sources = {**dict.fromkeys(_PACKAGES, ""), **own}
+    return _PROGRAM.format(sources=list(sources.items())).encode()
+
+
+def _read(content: bytes | Path) -> bytearray:
+    return bytearray(content if isinstance(content, bytes) else content.read_bytes())
+
+
+def _answers(stream: IO[bytes]) -> Iterator[Any]:
+    yield receive(stream)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from etdev_tune.target.facts import count_memory, peak_bytes, use_threads
 
@@ -16,18 +17,16 @@ _LONG_NS = 10**9
 class Work:
     """A run of a program.
 
-    Its order has the fields of a `Request`, with the names of pushed files for its files, and
-    `imports` and `libraries`, which bring kernels.
+    Its order has the fields of a `Request`, with the names of files on the target for its inputs,
+    program and data, and `imports` and `libraries`, which bring kernels.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
         self._programs: list[Any] = []
 
-    def answer(self) -> tuple[dict[str, Any], bytes]:
-        """Run the program here; return the answer and the outputs."""
-        import torch
-
+    def result(self) -> dict[str, Any]:
+        """Run the program here; return the fields of a `Result`."""
         order = self.order
         use_threads(order["threads"])
         for name in order["imports"]:
@@ -44,19 +43,17 @@ class Work:
         memory = peak_bytes(before)
         if any(changed):
             method = self._method()
-        times: list[list[int]] = []
+        times = []
         for inputs, own in zip(sets, timed, strict=True):
             if own and any(changed):
                 # After a pause, threads would be asleep again.
                 self._warms_up(warm, inputs)
-            times.append(self._timed(method, inputs) if own else [])
-        answer = {
-            "times_ns": times,
+            times.append(tuple(self._timed(method, inputs)) if own else ())
+        return {
+            "times_ns": tuple(times),
+            "outputs": tuple(outputs),
             "memory_bytes": memory if any(changed) else peak_bytes(before),
         }
-        file = io.BytesIO()
-        torch.save(outputs, file)
-        return {"result": answer}, file.getvalue()
 
     def _warms_up(self, method: Any, inputs: Any) -> bool:
         """Call a method until threads, caches and the processor's clock are warmed up.
@@ -105,6 +102,6 @@ class Work:
         return self._programs[-1].load_method(self.order["method"])
 
 
-def copied(outputs: Any) -> list[Any]:
+def copied(outputs: Any) -> tuple[Any, ...]:
     """Copy outputs, since the method's next call overwrites them."""
-    return [item.clone() if hasattr(item, "clone") else item for item in outputs]
+    return tuple(item.clone() if hasattr(item, "clone") else item for item in outputs)

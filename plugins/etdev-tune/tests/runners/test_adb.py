@@ -48,7 +48,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
 
 def test_a_device_without_python_is_named() -> None:
     with pytest.raises(
-        RunError, match=r"while connecting \(.*/no/python: .*not found\)"
+        RunError, match=r"while connecting: .*\(.*/no/python: .*not found\)"
     ) as missing:
         open_runner("adb::/no/python").fingerprint()
     started = "see that this starts a Python with ExecuTorch: adb shell -T /no/python"
