@@ -61,14 +61,14 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 
 class Watch:
-    """A listener that takes this process's own processor time of the compile stage."""
+    """A listener that takes this process's own processor time of splitting and compiling."""
 
     def __init__(self) -> None:
         self.begun: float | None = None
         self.cpu_s = 0.0
 
     def __call__(self, stage: str, detail: str) -> None:
-        if stage == "compile":
+        if stage in ("split", "compile"):
             self.begun = self.begun or time.process_time()
 
     def step(self, step: PartitionProgress) -> None:
