@@ -229,7 +229,8 @@ CHANNELS_LAST_KERNELS = Quirk(
     name="channels-last-kernels",
     stage=EMIT,
     summary="Most portable kernels fail or are wrong for tensors that are channels last.",
-    upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp and "
+    upstream="pytorch/executorch#16507, #11086 (fixed by PR #20878), #16429 (PR #21517); "
+    "executorch/kernels/portable/cpu/util/kernel_ops_util.cpp and "
     "executorch/runtime/core/exec_aten/util/tensor_util.h, tensors_have_same_dim_order",
     find=misread,
     fix=copy_contiguous,
@@ -239,7 +240,7 @@ CHANNELS_LAST_BUFFERS = Quirk(
     name="channels-last-buffers",
     stage=EMIT,
     summary="The kernel of `copy_` fails on a new value in another memory order than its buffer.",
-    upstream="not reported; executorch/kernels/portable/cpu/op_copy.cpp, copy_",
+    upstream="report written 2026-11-27; executorch/kernels/portable/cpu/op_copy.cpp, copy_",
     find=miswritten,
     fix=copy_results,
     in_loop=Rejection(

@@ -32,14 +32,34 @@ from etdev.portable.decompositions import (
     sizes,
     weighting,
 )
+from etdev.quirks import Fault
 
 aten = torch.ops.aten
 _Formula = Callable[..., Any]
-_Faults = Mapping[Any, tuple[Callable[[Node], bool], _Formula]]
+
+
+@frozen(eq=False)
+class Kernel(Fault):
+    """A portable kernel that is missing, or that fails or is wrong under a condition.
+
+    Args:
+        applies: The condition on a node.
+        formula: How the op is written in others.
+        seen: What the repros in tests/support/quirks/kernels.py give the kernel, if its op has two
+            rows; empty for all repros of the op.
+    """
+
+    applies: Callable[[Node], bool]
+    formula: _Formula
+    seen: str = ""
+    upstream: str = field(default="", kw_only=True)
+
+
+_Kernels = Mapping[Any, Kernel]
 
 
 @frozen
-class Fault:
+class Problem:
     """A reason not to give a node to its portable kernel.
 
     Args:
@@ -54,8 +74,8 @@ class Fault:
     formula: _Formula | None = field(default=None, eq=False)
     rare: bool = False
 
-    def within(self, node: Node) -> Fault:
-        """Return this fault, which a node in a branch has, for the op that has the branch."""
+    def within(self, node: Node) -> Problem:
+        """Return this problem, which a node in a branch has, for the op that has the branch."""
         if self.text.startswith("in a branch"):
             return self
         return evolve(self, text=f"in a branch, {op_name(node)} ({node.name}): {self.text}")
@@ -69,14 +89,14 @@ _TEXTS = {
 }
 
 
-def fault_of(node: Node) -> Fault | None:
+def problem_of(node: Node) -> Problem | None:
     """Return what is wrong with the kernel of a node; None if it is right."""
     # The ops of a library that may not be imported yet are in the tables by name.
     ops = (aten_op(node.target), op_name(node))
-    for code, table in _TABLES.items():
-        for applies, formula in (table[op] for op in ops if op in table):
-            if applies(node):
-                return Fault(code, _TEXTS[code], formula, rare=table is _RARELY_WRONG)
+    for code, table in TABLES.items():
+        for kernel in (table[op] for op in ops if op in table):
+            if kernel.is_present and kernel.applies(node):
+                return Problem(code, _TEXTS[code], kernel.formula, rare=table is _RARELY_WRONG)
     return None
 
 
@@ -115,93 +135,112 @@ _least = functools.partial(reductions.extreme_by_dim, op=torch.min)
 _place_of_greatest = functools.partial(reductions.place_of_extreme, op=torch.argmax)
 _place_of_least = functools.partial(reductions.place_of_extreme, op=torch.argmin)
 
+_missing = functools.partial(Kernel, when.always, upstream="pytorch/executorch#11320")
+
 # The runtime has no kernel.
-_MISSING: _Faults = {
-    aten.sort.default: (when.always, order.sort),
-    aten.scatter_reduce.two: (when.always, reductions.scatter_reduce),
-    aten.avg_pool3d.default: (when.always, pooling.avg_pool3d),
-    aten.max_pool3d_with_indices.default: (when.always, pooling.max_pool3d),
-    aten._adaptive_avg_pool3d.default: (when.always, pooling.adaptive_avg_pool),
-    aten._embedding_bag.default: (when.first_is_read, bags.embedding_bag),
-    aten.empty_strided.default: (when.always, kernels.empty_strided),
-    "transformers.grouped_mm_fallback.default": (when.always, linalg.grouped_mm),
-    aten.randperm.default: (when.always, randoms.randperm),
+_MISSING: _Kernels = {
+    aten.sort.default: _missing(order.sort),
+    aten.scatter_reduce.two: _missing(reductions.scatter_reduce),
+    aten.avg_pool3d.default: _missing(pooling.avg_pool3d),
+    aten.max_pool3d_with_indices.default: _missing(pooling.max_pool3d),
+    aten._adaptive_avg_pool3d.default: _missing(pooling.adaptive_avg_pool),
+    aten._embedding_bag.default: Kernel(when.first_is_read, bags.embedding_bag),
+    aten.empty_strided.default: _missing(kernels.empty_strided),
+    "transformers.grouped_mm_fallback.default": Kernel(when.always, linalg.grouped_mm),
+    aten.randperm.default: Kernel(when.always, randoms.randperm),
 }
-_WRONG: _Faults = {
+_WRONG: _Kernels = {
     # The kernel fails.
-    aten.convolution.default: (when.convolves_3d, _volume),
-    aten._softmax.default: (when.half_to_float, kernels.softmax),
-    aten.constant_pad_nd.default: (when.crops, kernels.cropped),
-    aten.cumsum.default: (when.zero_dim, kernels.cumsum_of_one),
-    **{op: (when.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
-    torch.ops.dim_order_ops._to_dim_order_copy.default: (when.makes_complex, kernels.to_complex),
-    aten._to_copy.default: (when.makes_complex, kernels.to_complex),
+    aten.convolution.default: Kernel(
+        when.convolves_3d, _volume, "volumes", upstream="pytorch/executorch#11704"
+    ),
+    aten._softmax.default: Kernel(when.half_to_float, kernels.softmax),
+    aten.constant_pad_nd.default: Kernel(
+        when.crops, kernels.cropped, upstream="pytorch/executorch#13554"
+    ),
+    aten.cumsum.default: Kernel(when.zero_dim, kernels.cumsum_of_one, "of_a_number"),
+    **{
+        op: Kernel(when.promotes, kernels.of_number(op))
+        for op in (aten.add.Scalar, aten.sub.Scalar)
+    },
+    torch.ops.dim_order_ops._to_dim_order_copy.default: Kernel(
+        when.makes_complex, kernels.to_complex
+    ),
+    aten._to_copy.default: Kernel(when.makes_complex, kernels.to_complex),
     # It takes the process down.
-    aten.amax.default: (when.is_empty, reductions.extreme_of_empty),
-    aten.amin.default: (when.is_empty, reductions.extreme_of_empty),
-    aten.roll.default: (when.is_empty, kernels.roll),
-    aten.sum.dim_IntList: (when.sum_fails, _sum),
-    aten.unfold.default: (when.zero_dim, kernels.unfold_of_one),
-    aten.unfold_copy.default: (when.zero_dim, kernels.unfold_of_one),
-    aten.narrow.default: (when.negative_dim, kernels.narrow_copy),
-    aten.narrow_copy.default: (when.negative_dim, kernels.narrow_copy),
-    **{op: (when.scales_in_other_dtypes, quantisers.exact(op)) for op in quantisers.OPS},
+    aten.amax.default: Kernel(when.is_empty, reductions.extreme_of_empty, "of_nothing"),
+    aten.amin.default: Kernel(when.is_empty, reductions.extreme_of_empty, "of_nothing"),
+    aten.roll.default: Kernel(when.is_empty, kernels.roll),
+    aten.sum.dim_IntList: Kernel(when.sum_fails, _sum, "of_a_number of_doubles"),
+    aten.unfold.default: Kernel(when.zero_dim, kernels.unfold_of_one),
+    aten.unfold_copy.default: Kernel(when.zero_dim, kernels.unfold_of_one),
+    aten.narrow.default: Kernel(when.negative_dim, kernels.narrow_copy),
+    aten.narrow_copy.default: Kernel(when.negative_dim, kernels.narrow_copy),
+    **{op: Kernel(when.scales_in_other_dtypes, quantisers.exact(op)) for op in quantisers.OPS},
     # It is wrong for ordinary values.
-    aten.remainder.Tensor: (when.double_or_signed, _remainder),
-    aten.remainder.Scalar: (when.double_or_signed, _remainder),
-    aten.mm.default: (when.may_contract_empty, kernels.empty_product),
-    aten.bmm.default: (when.may_contract_empty, kernels.empty_product),
-    aten.arange.start_step: (when.rounds_steps, integers.steps),
-    aten._log_softmax.default: (when.double_or_half_to_float, doubles.log_softmax),
-    aten.native_layer_norm.default: (when.double, doubles.layer_norm),
-    aten.native_group_norm.default: (when.double, doubles.group_norm),
-    aten._adaptive_avg_pool2d.default: (when.double, pooling.adaptive_avg_pool),
-    aten._native_batch_norm_legit.no_stats: (when.double, doubles.batch_norm),
-    aten._upsample_bilinear2d_aa.default: (when.double_or_dynamic, sampling.antialiased),
-    aten._upsample_bilinear2d_aa.vec: (when.double, doubles.no_formula),
-    aten.upsample_bilinear2d.vec: (when.double_or_integers, sampling.bilinear),
-    aten.max_pool2d_with_indices_backward.default: (when.always, kernels.max_pool2d_backward),
-    aten._fft_r2c.default: (when.two_sided, doubles.no_formula),
+    aten.remainder.Tensor: Kernel(when.double_or_signed, _remainder),
+    aten.remainder.Scalar: Kernel(when.double_or_signed, _remainder),
+    aten.mm.default: Kernel(when.may_contract_empty, kernels.empty_product),
+    aten.bmm.default: Kernel(when.may_contract_empty, kernels.empty_product),
+    aten.arange.start_step: Kernel(when.rounds_steps, integers.steps),
+    aten._log_softmax.default: Kernel(
+        when.double_or_half_to_float, doubles.log_softmax, "of_doubles"
+    ),
+    aten.native_layer_norm.default: Kernel(when.double, doubles.layer_norm, "of_doubles"),
+    aten.native_group_norm.default: Kernel(when.double, doubles.group_norm),
+    aten._adaptive_avg_pool2d.default: Kernel(when.double, pooling.adaptive_avg_pool),
+    aten._native_batch_norm_legit.no_stats: Kernel(when.double, doubles.batch_norm),
+    aten._upsample_bilinear2d_aa.default: Kernel(when.double_or_dynamic, sampling.antialiased),
+    aten._upsample_bilinear2d_aa.vec: Kernel(when.double, doubles.no_formula),
+    aten.upsample_bilinear2d.vec: Kernel(when.double_or_integers, sampling.bilinear),
+    aten.max_pool2d_with_indices_backward.default: Kernel(when.always, kernels.max_pool2d_backward),
+    aten._fft_r2c.default: Kernel(
+        when.two_sided, doubles.no_formula, upstream="pytorch/executorch#21950"
+    ),
 }
 # The kernel is wrong for NaN, infinities, zeros, integers that no float32 holds, or sums of many
 # numbers of half precision, or it fails where a dynamic size is 0.
-_RARELY_WRONG: _Faults = {
-    aten.roll.default: (when.may_be_empty, kernels.roll),
-    aten.index_select.default: (when.may_be_empty_along_dim, kernels.index_select),
-    aten.argmax.default: (when.may_search_empty, _place_of_greatest),
-    aten.argmin.default: (when.may_search_empty, _place_of_least),
-    aten.cat.default: (when.may_join_empty, sizes.joined),
-    aten.amax.default: (when.may_be_empty, _greatest),
-    aten.amin.default: (when.may_be_empty, _least),
-    aten._log_softmax.default: (when.may_be_empty_along_dim, kernels.log_softmax),
-    aten.convolution.default: (when.half, halves.convolution),
-    aten.addmm.default: (when.half_or_unweighted, weighting.addmm),
-    aten.native_layer_norm.default: (when.half, halves.widened(aten.native_layer_norm.default)),
-    aten.var.correction: (when.half_or_uncertain, _variance),
-    aten.var.dim: (when.half, halves.widened(aten.var.dim)),
-    aten.cumsum.default: (when.half, halves.widened(aten.cumsum.default)),
-    aten.avg_pool2d.default: (when.half, halves.widened(aten.avg_pool2d.default)),
-    aten.max_pool2d_with_indices.default: (when.floats, pooling.max_pool2d),
-    aten.grid_sampler_2d.default: (when.interpolates_or_pads, sampling.grid_sampler_2d),
-    aten.sign.default: (when.floats, kernels.sign),
-    aten.div.Tensor_mode: (when.divides, _division),
-    aten.floor.default: (when.integers, integers.whole),
-    aten.ceil.default: (when.integers, integers.whole),
-    aten.trunc.default: (when.integers, integers.whole),
-    aten.fmod.Tensor: (when.integers, integers.fmod),
-    aten.fmod.Scalar: (when.integers, integers.fmod),
-    aten._cdist_forward.default: (when.cdist_of_p_0, kernels.distances),
-    aten._pdist_forward.default: (when.pdist_of_p_0, kernels.distances_of_pairs),
-    aten.sum.dim_IntList: (when.sum_rounds, integers.total),
-    aten.pow.Tensor_Scalar: (when.integers_or_root, _power),
-    aten.pow.Tensor_Tensor: (when.integers, integers.power),
-    aten.pow.Scalar: (when.integers, integers.power),
-    aten.bitwise_left_shift.Tensor: (when.integers, integers.left_shift),
-    aten.bitwise_right_shift.Tensor: (when.integers, integers.right_shift),
-    aten.bitwise_left_shift.Tensor_Scalar: (when.shifts_out, integers.shift_by_all),
-    aten.bitwise_right_shift.Tensor_Scalar: (when.shifts_out, integers.shift_to_sign),
+_RARELY_WRONG: _Kernels = {
+    aten.roll.default: Kernel(when.may_be_empty, kernels.roll),
+    aten.index_select.default: Kernel(when.may_be_empty_along_dim, kernels.index_select),
+    aten.argmax.default: Kernel(when.may_search_empty, _place_of_greatest),
+    aten.argmin.default: Kernel(when.may_search_empty, _place_of_least),
+    aten.cat.default: Kernel(when.may_join_empty, sizes.joined),
+    aten.amax.default: Kernel(when.may_be_empty, _greatest, "of_no_rows"),
+    aten.amin.default: Kernel(when.may_be_empty, _least, "of_no_rows"),
+    aten._log_softmax.default: Kernel(
+        when.may_be_empty_along_dim, kernels.log_softmax, "of_no_rows"
+    ),
+    aten.convolution.default: Kernel(when.half, halves.convolution, "of_halves"),
+    aten.addmm.default: Kernel(when.half_or_unweighted, weighting.addmm),
+    aten.native_layer_norm.default: Kernel(
+        when.half, halves.widened(aten.native_layer_norm.default), "of_halves"
+    ),
+    aten.var.correction: Kernel(when.half_or_uncertain, _variance),
+    aten.var.dim: Kernel(when.half, halves.widened(aten.var.dim)),
+    aten.cumsum.default: Kernel(when.half, halves.widened(aten.cumsum.default), "of_halves"),
+    aten.avg_pool2d.default: Kernel(when.half, halves.widened(aten.avg_pool2d.default)),
+    aten.max_pool2d_with_indices.default: Kernel(when.floats, pooling.max_pool2d),
+    aten.grid_sampler_2d.default: Kernel(when.interpolates_or_pads, sampling.grid_sampler_2d),
+    aten.sign.default: Kernel(when.floats, kernels.sign),
+    aten.div.Tensor_mode: Kernel(when.divides, _division),
+    aten.floor.default: Kernel(when.integers, integers.whole),
+    aten.ceil.default: Kernel(when.integers, integers.whole),
+    aten.trunc.default: Kernel(when.integers, integers.whole),
+    aten.fmod.Tensor: Kernel(when.integers, integers.fmod),
+    aten.fmod.Scalar: Kernel(when.integers, integers.fmod),
+    aten._cdist_forward.default: Kernel(when.cdist_of_p_0, kernels.distances),
+    aten._pdist_forward.default: Kernel(when.pdist_of_p_0, kernels.distances_of_pairs),
+    aten.sum.dim_IntList: Kernel(when.sum_rounds, integers.total, "of_integers"),
+    aten.pow.Tensor_Scalar: Kernel(when.integers_or_root, _power),
+    aten.pow.Tensor_Tensor: Kernel(when.integers, integers.power),
+    aten.pow.Scalar: Kernel(when.integers, integers.power),
+    aten.bitwise_left_shift.Tensor: Kernel(when.integers, integers.left_shift),
+    aten.bitwise_right_shift.Tensor: Kernel(when.integers, integers.right_shift),
+    aten.bitwise_left_shift.Tensor_Scalar: Kernel(when.shifts_out, integers.shift_by_all),
+    aten.bitwise_right_shift.Tensor_Scalar: Kernel(when.shifts_out, integers.shift_to_sign),
 }
-_TABLES: Mapping[str, _Faults] = {
+TABLES: Mapping[str, _Kernels] = {
     "no-kernel": _MISSING,
     "wrong": _WRONG,
     "rarely-wrong": _RARELY_WRONG,

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from etdev import Claim, Group, KeepWhole, Refusal
 from etdev.graph import aten_op, op_name, own_pieces, pieces_of
 from etdev.portable.decompositions import DECOMPOSITIONS
-from etdev.portable.soundness import Fault, fault_of
+from etdev.portable.soundness import Problem, problem_of
 from etdev.upstream.edge import excepted
 
 aten = torch.ops.aten
@@ -56,45 +56,47 @@ class Support:
         for node in _computing(program.graph_module):
             if node.name in taken:
                 continue
-            fault = self._fault(node, program.graph_module)
-            if fault is None:
+            problem = self._problem(node, program.graph_module)
+            if problem is None:
                 right.append(Group([node.name]))
-            elif fault.rare:
-                rarely_wrong.append(Group([node.name], fault.text))
+            elif problem.rare:
+                rarely_wrong.append(Group([node.name], problem.text))
             else:
-                refusals.append(Refusal(node.name, fault.code, fault.text))
+                refusals.append(Refusal(node.name, problem.code, problem.text))
         last = [Claim(None, rarely_wrong, last_resort=True)] if rarely_wrong else []
         return [Claim(None, right, refusals), *last]
 
     def decomposition(self, node: Node) -> Callable[..., Any] | None:
         """Return how a node is written in ops that kernels compute; None if it is one of those."""
-        fault = self._own_fault(node)
-        if fault is not None and fault.formula is not None:
-            return fault.formula
+        problem = self._own_problem(node)
+        if problem is not None and problem.formula is not None:
+            return problem.formula
         return DECOMPOSITIONS.get(aten_op(node.target))
 
-    def _fault(self, node: Node, module: GraphModule) -> Fault | None:
+    def _problem(self, node: Node, module: GraphModule) -> Problem | None:
         """Return what is wrong with the kernel of a node, or with one in its branches."""
-        faults = list(self._faults_inside(node, module))
-        return next((fault for fault in faults if not fault.rare), next(iter(faults), None))
+        problems = list(self._problems_inside(node, module))
+        return next(
+            (problem for problem in problems if not problem.rare), next(iter(problems), None)
+        )
 
-    def _faults_inside(self, node: Node, module: GraphModule) -> Iterator[Fault]:
-        if fault := self._own_fault(node):
-            yield fault
+    def _problems_inside(self, node: Node, module: GraphModule) -> Iterator[Problem]:
+        if problem := self._own_problem(node):
+            yield problem
         held = (getattr(module, str(n.target)) for n in node.all_input_nodes if n.op == "get_attr")
         for branch in held:
             for inner in _computing(branch) if isinstance(branch, GraphModule) else ():
-                for fault in self._faults_inside(inner, branch):
-                    yield fault.within(inner)
+                for problem in self._problems_inside(inner, branch):
+                    yield problem.within(inner)
 
-    def _own_fault(self, node: Node) -> Fault | None:
+    def _own_problem(self, node: Node) -> Problem | None:
         op = aten_op(node.target)
         # A decomposition that writes an op with the same op gives it what its kernel can do.
         if op in self._others or op_name(node) in pieces_of(node):
             return None
         if own_pieces(op) is not None:
-            return Fault("no-kernel", "it is an op of another library, written in torch")
-        return fault_of(node)
+            return Problem("no-kernel", "it is an op of another library, written in torch")
+        return problem_of(node)
 
 
 def _computing(module: GraphModule) -> Iterator[Node]:

@@ -18,6 +18,7 @@ from etdev.quirks import (
     state,
 )
 from etdev.quirks.emission import UNREAD_ORDER
+from etdev.schema.fault import Fault, FaultyOps
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, Since
 from etdev.schema.stages import (
     DECOMPOSE,
@@ -51,6 +52,8 @@ __all__ = [
     "TO_EDGE",
     "UNREAD_ORDER",
     "VALIDATE",
+    "Fault",
+    "FaultyOps",
     "Nodes",
     "OwnProgram",
     "Quirk",

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Node
 
 from etdev.graph import is_channels_last
+from etdev.quirks import FaultyOps
 from etdev_cpu.layers import (
     CONVOLUTION,
     LAYERS,
@@ -33,23 +34,24 @@ from etdev_cpu.quantisers import Reason, beside_integers, is_quantiser, quantise
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = (CONVOLUTION, NORM)
-_RESHAPES = ("squeeze_copy", "unsqueeze_copy")
+_SEEN = "seen with executorch 1.5.1; tests/support/quirks/xnnpack.py"
+_RESHAPES = FaultyOps(upstream=_SEEN, ops=("squeeze_copy", "unsqueeze_copy"))
 # What XNNPACK computes with the channels last, in a batch.
-_OF_IMAGES = ("prelu", "max_pool2d", "avg_pool2d", "max")
-_ACTIVATIONS = ("relu", "hardtanh")
+_OF_IMAGES = FaultyOps(upstream=_SEEN, ops=("prelu", "max_pool2d", "avg_pool2d", "max"))
+_ACTIVATIONS = FaultyOps(upstream=_SEEN, ops=("relu", "hardtanh"))
 # XNNPACK's own limit of dimensions.
 _RANK = 6
 # exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are NaN, the sine of 1e10 is -4891,
 # and so on.
 OTHERWISE = "differs from PyTorch at NaN, infinite or huge values"
-_WRONG_FLOAT32 = {
+_IN_FLOAT32 = (
     *("exp", "sqrt", "rsqrt", "maximum", "minimum", "avg_pool2d", "upsample_bilinear2d"),
     *("max_pool2d", "max_pool2d_with_indices", "sigmoid", "sin", "cos", "log"),
-}
+)
+_WRONG_FLOAT32 = FaultyOps(upstream=_SEEN, ops=_IN_FLOAT32)
 # Products of NaN are -inf.
-_WRONG_FLOAT16 = _WRONG_FLOAT32 | {
-    *("relu", "hardtanh", "clamp", "linear", "addmm", "mm", "bmm", CONVOLUTION),
-}
+_IN_FLOAT16 = ("relu", "hardtanh", "clamp", "linear", "addmm", "mm", "bmm", CONVOLUTION)
+_WRONG_FLOAT16 = FaultyOps(upstream=_SEEN, ops=(*_IN_FLOAT32, *_IN_FLOAT16))
 # Weights of a channel that XNNPACK's kernels for layers of single channels have room for. Other
 # numbers are filled up with zeros, times whatever other elements lie there; from the last on in
 # several passes.

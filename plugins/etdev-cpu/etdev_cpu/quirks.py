@@ -17,7 +17,7 @@ XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     name="xnnpack-channels-last-weights",
     stage=PREPARE,
     summary="XNNPACK's compiler fails on the weight of a convolution that is stored channels last.",
-    upstream="not reported; executorch/backends/xnnpack/operators/node_visitor.py, "
+    upstream="report written 2026-11-27; executorch/backends/xnnpack/operators/node_visitor.py, "
     "get_serialized_buffer_index",
     find=channels_last_weights,
     fix=lambda program, _: with_contiguous_weights(program),
@@ -27,8 +27,8 @@ NORMS_WITHOUT_WEIGHTS = Quirk(
     # `Lowerer` does it when a partition is compiled.
     stage=HAND_BACK,
     summary="XNNPACK's compiler gives batch norms without weights those of the first one.",
-    upstream="not reported; executorch/backends/xnnpack/_passes/decompose_batch_norm.py, "
-    "DecomposeBatchNorm",
+    upstream="report written 2026-11-27; "
+    "executorch/backends/xnnpack/_passes/decompose_batch_norm.py, DecomposeBatchNorm",
     find=Nodes(only=lambda node: short(node) == NORM and node.args[1] is None),
     fix=lambda program, _: give_own_weights(program),
 )
@@ -37,8 +37,9 @@ BOUNDS_LEFT_OUT = Quirk(
     # `Lowerer` writes the bound when a partition is compiled.
     stage=HAND_BACK,
     summary="XNNPACK's compiler fails on hardtanh without its upper bound, which torch leaves out.",
-    upstream="not reported; executorch/backends/xnnpack/operators/op_hardtanh.py, define_node, and "
-    "_passes/fuse_activation_pass.py, get_output_min_max_from_activation",
+    upstream="report written 2026-11-27; executorch/backends/xnnpack/operators/op_hardtanh.py, "
+    "define_node, and executorch/backends/xnnpack/_passes/fuse_activation_pass.py, "
+    "get_output_min_max_from_activation",
     find=Nodes(only=lambda node: short(node) == "hardtanh" and len(node.args) == 2),
     fix=lambda program, nodes: _clamped(program, nodes),
 )
@@ -48,8 +49,8 @@ SHARED_DEQUANTISERS = Quirk(
     stage=HAND_BACK,
     summary="XNNPACK's compiler mixes up the memory orders of a quantised image with several "
     "readers of its floats.",
-    upstream="not reported; executorch/backends/xnnpack/_passes/"
-    "channels_last_tagged_reshape_pass.py, insert_copy_q_dq",
+    upstream="report written 2026-11-27; "
+    "executorch/backends/xnnpack/_passes/channels_last_tagged_reshape_pass.py, insert_copy_q_dq",
     find=Nodes(only=is_shared),
     fix=lambda program, _: give_own_dequantisers(program, alone=lambda _: True),
 )

@@ -15,29 +15,40 @@ import torch
 from torch.fx import Node
 
 from etdev.graph import op_name
+from etdev.quirks import FaultyOps
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
 
+SEEN = "seen with openvino 2025.4; tests/test_operators.py"
 # Ops that fail or lie with an infinite or NaN number as argument.
-_FINITE = ("clamp", "hardtanh", "elu", "fmod", "leaky_relu")
+_FINITE = FaultyOps(upstream=SEEN, ops=("clamp", "hardtanh", "elu", "fmod", "leaky_relu"))
 # Ops that OpenVINO can't compile for bools.
-_NOT_BOOLS = (
-    *("add", "sub", "mul", "sign", "isinf", "isnan", "isfinite", "maximum", "minimum", "clamp"),
-    *("amax", "amin", "max", "min", "fmod", "prod", "sum"),
+_NOT_BOOLS = FaultyOps(
+    upstream=SEEN,
+    ops=(
+        *("add", "sub", "mul", "sign", "isinf", "isnan", "isfinite", "maximum", "minimum"),
+        *("clamp", "amax", "amin", "max", "min", "fmod", "prod", "sum"),
+    ),
 )
 # Reductions; OpenVINO fuses what follows them into them.
-_REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "max", "min", "all", "any")
+_REDUCTIONS = FaultyOps(
+    upstream=SEEN,
+    ops=("sum", "mean", "amax", "amin", "prod", "max", "min", "all", "any"),
+)
 # Ops whose second output has positions, not always the first ones where values tie.
-_GIVE_ANY_POSITION = ("max", "min", "sort", "topk")
-_LOSES_NAN = (
-    *("relu", "clamp", "hardtanh", "hardsigmoid", "leaky_relu", "exp", "sign", "maximum"),
-    *("minimum", "amax", "amin", "max", "min", "argmax", "argmin", "sort", "topk", "all", "any"),
-    *("logical_not", "gt", "ge", "max_pool2d_with_indices", "max_pool3d_with_indices", "elu"),
-    *("_softmax", "_log_softmax", "logsumexp", "var", "var_mean", "std", "linalg_vector_norm"),
-    *("fmod", "grid_sampler_2d", "_scaled_dot_product_flash_attention_for_cpu"),
-    *("_scaled_dot_product_flash_attention", "scaled_dot_product_attention"),
-    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+_GIVE_ANY_POSITION = FaultyOps(upstream=SEEN, ops=("max", "min", "sort", "topk"))
+_LOSES_NAN = FaultyOps(
+    upstream=SEEN,
+    ops=(
+        *("relu", "clamp", "hardtanh", "hardsigmoid", "leaky_relu", "exp", "sign", "maximum"),
+        *("minimum", "amax", "amin", "max", "min", "argmax", "argmin", "sort", "topk", "all"),
+        *("any", "logical_not", "gt", "ge", "max_pool2d_with_indices", "elu", "_softmax"),
+        *("max_pool3d_with_indices", "_log_softmax", "logsumexp", "var", "var_mean", "std"),
+        *("linalg_vector_norm", "fmod", "grid_sampler_2d", "scaled_dot_product_attention"),
+        *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention"),
+        *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    ),
 )
 
 

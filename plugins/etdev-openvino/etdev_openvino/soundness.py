@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import computed_from, op_name, unwritten_constants
+from etdev.quirks import FaultyOps
 from etdev_openvino import attention, edges
 
 # A short code to group by, and the reason in words.
@@ -42,10 +43,16 @@ _MOVES = (
     *_VIEWS,
 )
 # OpenVINO has only the first of their outputs.
-_NORMS = ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training")
-_FAIL = (
-    *("as_strided_copy", "avg_pool3d"),
-    *("_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
+_NORMS = FaultyOps(
+    upstream=edges.SEEN,
+    ops=("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training"),
+)
+_FAIL = FaultyOps(
+    upstream=edges.SEEN,
+    ops=(
+        *("as_strided_copy", "avg_pool3d"),
+        *("_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
+    ),
 )
 
 

@@ -12,25 +12,6 @@ from etdev.schema.fault import Fault
 from etdev.schema.releases import Release
 
 
-def forget():
-    for function in (releases.installed, releases.warn_of_untried, releases._tried):
-        function.cache_clear()
-
-
-@pytest.fixture
-def pretend(monkeypatch):
-    """Return a function that pretends that other versions are installed."""
-
-    def versions(**known):
-        real = metadata.version
-        monkeypatch.setattr(metadata, "version", lambda name: known.get(name) or real(name))
-        forget()
-
-    yield versions
-    monkeypatch.undo()
-    forget()
-
-
 @pytest.mark.parametrize(
     ("installed", "since", "fixed", "present"),
     [
@@ -80,7 +61,7 @@ def requires():
 
 
 def test_nothing_is_said_of_the_versions_here(pretend):
-    forget()
+    pretend()
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtdevWarning)
         Table([])
