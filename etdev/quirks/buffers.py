@@ -90,7 +90,8 @@ WRITTEN_PARAMETERS = Quirk(
     name="written-parameters",
     stage=VALIDATE,
     summary="The new value of a parameter becomes an output more, and the parameter stays.",
-    upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
+    upstream="report written 2026-11-27; "
+    "executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
     "insert_write_back_for_buffers_pass",
     find=of_kind(OutputKind.PARAMETER_MUTATION),
     fix=make_buffers,
@@ -100,8 +101,8 @@ INITIAL_VALUES = Quirk(
     name="initial-values",
     stage=VALIDATE,
     summary="The value that a written buffer starts with is not stored in the .pte.",
-    upstream="pytorch/executorch#11309; exir/emit/_emitter.py, placeholder, stores it only for "
-    "buffers with et_init_buffer in their metadata",
+    upstream="pytorch/executorch#11309; executorch/exir/emit/_emitter.py, placeholder, stores it "
+    "only for buffers with et_init_buffer in their metadata",
     find=initial_values,
     fix=store_initial,
 )

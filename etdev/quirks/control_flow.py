@@ -174,7 +174,8 @@ BRANCH_CONSTANTS = Quirk(
     stage=(PREPARE, HAND_BACK),
     summary="A tensor that is written out inside control flow stays an attribute of the branch, "
     "which no later trace takes.",
-    upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
+    upstream="pytorch/pytorch#180354; torch/_export/passes/lift_constants_pass.py, "
+    "lift_constants_pass",
     find=branch_constants,
     fix=partial(with_changed, change=_write_out),
     refusal=Rejection(
@@ -187,7 +188,8 @@ UNSUPPORTED_FLOWS = Quirk(
     stage=EMIT,
     summary="A while_loop, and a torch.map over several tensors or to several results, can't be "
     "emitted.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_control_flow and _emit_map",
+    upstream="pytorch/executorch#8769; executorch/exir/emit/_emitter.py, _emit_control_flow and "
+    "_emit_map",
     find=Nodes(only=_is_unsupported, branches=True),
     refusal=Rejection(
         "ExecuTorch has neither while_loop nor maps of several tensors, and no plugin took "
@@ -200,7 +202,8 @@ RESIZED_ROWS = Quirk(
     stage=EMIT,
     summary="What a scan carries, and a row that a scan or map gives, keeps the largest size of a "
     "dynamic dimension, and the program fails when it is called with another.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_scan and _emit_map",
+    upstream="report written 2026-11-27; executorch/exir/emit/_emitter.py, _emit_scan and "
+    "_emit_map",
     find=Nodes((_MAP, _HIGHER.scan), _is_resized, branches=True),
     refusal=Rejection(
         "ExecuTorch can't resize what {found.name}{where} carries or gives to a dynamic size",
@@ -213,7 +216,8 @@ MISPLACED_VIEWS = Quirk(
     stage=(EMIT, HAND_BACK),
     summary="The body of a map or scan that views what it captures or carries reads the memory of "
     "an input that is never written.",
-    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    upstream="report written 2026-11-27; executorch/exir/memory_planning.py, "
+    "_apply_algo_to_submodules",
     find=misplaced_views,
     fix=copy_viewed,
     in_loop=Rejection(
@@ -228,7 +232,8 @@ OVERWRITTEN_RESULTS = Quirk(
     stage=(EMIT, HAND_BACK),
     summary="The result of a torch.cond is overwritten by the branches of the next one, and a view "
     "of any flow's result is read where nothing was put.",
-    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    upstream="pytorch/executorch#21490 (PR #21818); executorch/exir/memory_planning.py, "
+    "_apply_algo_to_submodules",
     find=overwritten_results,
     fix=clone_results,
     in_loop=Rejection(

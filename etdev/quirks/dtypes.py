@@ -86,7 +86,7 @@ REFUSED_COMPLEX = Quirk(
     stage=TO_EDGE,
     summary="The verifier of the edge dialect takes complex numbers for a few ops only, and no "
     "complex32.",
-    upstream="not reported; executorch/exir/verification/verifier.py, "
+    upstream="pytorch/executorch#1362 (PR #20828); executorch/exir/verification/verifier.py, "
     "_check_tensor_args_matching_op_allowed_dtype",
     find=Nodes(only=_has_refused_complex, branches=True),
     refusal=Rejection(
@@ -100,9 +100,9 @@ MIXED_DTYPES = Quirk(
     summary="Tensors of several dtypes, which torch promotes, are refused by the verifier of the "
     "edge dialect when they are joined or divided, and kernels compare integers with halves in a "
     "wider dtype and fail on a choice between both halves.",
-    upstream="not reported; executorch/exir/verification/verifier.py, and "
+    upstream="pytorch/executorch#7112; executorch/exir/verification/verifier.py, and "
     "executorch/kernels/portable/cpu/util/elementwise_util.h, apply_bitensor_elementwise_fn, and "
-    "pattern/comparison_op.h, comparison_tensor_out",
+    "executorch/kernels/portable/cpu/pattern/comparison_op.h, comparison_tensor_out",
     find=Nodes((*_VERIFIED, *_CHOOSING, *_COMPARING), _is_mixed, branches=True),
     fix=partial(with_changed, change=_promote),
 )

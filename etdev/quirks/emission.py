@@ -132,7 +132,7 @@ UNKNOWN_ORDERS = Quirk(
     stage=PLAN_MEMORY,
     summary="Values in a memory order other than contiguous or channels last, such as the result "
     "of `nonzero`, are declared in that order, which no kernel writes.",
-    upstream="not reported; exir/tensor.py, TensorSpec.from_tensor",
+    upstream="report written 2026-11-27; executorch/exir/tensor.py, TensorSpec.from_tensor",
     find=unknown_orders,
     fix=make_contiguous,
     in_loop=Rejection(
@@ -146,7 +146,8 @@ UNWRITTEN_ORDERS = Quirk(
     stage=PLAN_MEMORY,
     summary="`_to_dim_order_copy` compares its argument with the memory that it writes, where one "
     "order has several forms if a dimension has one element.",
-    upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, check_dim_order",
+    upstream="pytorch/executorch#22520 (PR #22745); "
+    "executorch/kernels/portable/cpu/op__to_dim_order_copy.cpp, check_dim_order",
     find=Nodes(only=_has_other_order, branches=True),
     fix=tell_written_order,
     in_loop=evolve(UNREAD_ORDER, find=Nodes(only=_is_written_otherwise, branches=True)),
@@ -155,7 +156,8 @@ NON_BLOCKING_COPIES = Quirk(
     name="non-blocking-copies",
     stage=PLAN_MEMORY,
     summary="No kernel copies later, and copies with `non_blocking=True` fail at run time.",
-    upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, _to_dim_order_copy_out",
+    upstream="report written 2026-11-27; "
+    "executorch/kernels/portable/cpu/op__to_dim_order_copy.cpp, _to_dim_order_copy_out",
     find=Nodes(only=lambda node: bool(node.kwargs.get("non_blocking")), branches=True),
     fix=copy_at_once,
     in_loop=Rejection(
@@ -168,7 +170,7 @@ QUANTISED_KERNELS = Quirk(
     stage=EMIT,
     summary="Out variants of quantised ops are unknown until `executorch.kernels.quantized` has "
     "been imported.",
-    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    upstream="pytorch/executorch#1263; executorch/exir/passes/__init__.py, ToOutVarPass",
     find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
     fix=load_quantised_kernels,
 )
@@ -176,7 +178,7 @@ OPS_WITH_EFFECTS = Quirk(
     name="ops-with-effects",
     stage=EMIT,
     summary="An op with effects, such as a print, has no out variant, and fails as it is emitted.",
-    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    upstream="report written 2026-11-27; executorch/exir/passes/__init__.py, ToOutVarPass",
     find=Nodes((ORDERED, _FUNCTIONALIZED), branches=True),
     refusal=Rejection(
         "no plugin took {ops}, and ExecuTorch can't emit an op with effects",
@@ -187,7 +189,7 @@ OPS_WITHOUT_OUT_VARIANTS = Quirk(
     name="ops-without-out-variants",
     stage=EMIT,
     summary="An op of another library without an out variant fails without its line.",
-    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    upstream="report written 2026-11-27; executorch/exir/passes/__init__.py, ToOutVarPass",
     find=Nodes(only=_has_no_out_variant, branches=True),
     refusal=Rejection(
         "no plugin took {ops}, and ExecuTorch can't call an op without an out variant",

@@ -66,7 +66,7 @@ MERGED_INPUTS = Quirk(
     summary="torch.export makes one input of a tensor that is given as two, and can't trace an "
     "input that was made under torch.inference_mode(), or whose negative or conjugate is still to "
     "be taken.",
-    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    upstream="pytorch/pytorch#144683; torch/_subclasses/meta_utils.py, MetaConverter",
     find=shared_inputs,
     fix=copy_inputs,
 )
@@ -75,7 +75,7 @@ IGNORED_INPUTS = Quirk(
     stage=EXPORT,
     summary="A program that was exported with one tensor as two inputs, or as input and weight, "
     "ignores one of them.",
-    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    upstream="pytorch/pytorch#144683; torch/_subclasses/meta_utils.py, MetaConverter",
     find=ignored_inputs,
     refusal=Rejection(
         "was exported with one tensor in two places and ignores {found.name!r}",

@@ -161,7 +161,7 @@ SPARSE_TENSORS = Quirk(
     name="sparse-tensors",
     stage=(PREPARE, VALIDATE),
     summary="A weight or input that is not dense can't be stored in a .pte.",
-    upstream="not reported; executorch/exir/tensor.py, TensorSpec.from_tensor",
+    upstream="report written 2026-11-27; executorch/exir/tensor.py, TensorSpec.from_tensor",
     find=sparse_tensors,
     refusal=Rejection(
         "{found[0]} has the layout {found[1]}, and ExecuTorch has dense tensors only",
@@ -173,7 +173,7 @@ WEIGHTS_ELSEWHERE = Quirk(
     name="weights-elsewhere",
     stage=VALIDATE,
     summary="The bytes of a weight are read at its address, and a GPU's address crashes Python.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _tensor_spec_to_evalue",
+    upstream="pytorch/executorch#21545; executorch/exir/emit/_emitter.py, _tensor_spec_to_evalue",
     find=away_from_host,
     fix=to_host,
     refusal=Rejection("weights {names} can't be copied to the host: {why}", _ON_HOST),
@@ -185,8 +185,8 @@ PYTHON_INPUTS = Quirk(
     name="python-inputs",
     stage=PREPARE,
     summary="An input that is a string, or a number with a symbol, can't be given to the runtime.",
-    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
-    "executorch/extension/pybindings/pybindings.cpp, run_method",
+    upstream="pytorch/executorch#3992, #8539; executorch/runtime/executor/method.cpp, "
+    "Method::set_input, and executorch/extension/pybindings/pybindings.cpp, run_method",
     find=python_inputs,
     refusal=Rejection(
         "input {found.name!r} of method {method!r} is a string, or a Python number that may "
@@ -198,7 +198,8 @@ NO_TENSOR_OUTPUTS = Quirk(
     name="no-tensor-outputs",
     stage=PREPARE,
     summary="Memory planning fails on a method that neither returns nor keeps a tensor.",
-    upstream="not reported; executorch/exir/memory_planning.py, Verifier.verify_graph_input_output",
+    upstream="pytorch/executorch#22477 (PR #22479); executorch/exir/memory_planning.py, "
+    "Verifier.verify_graph_input_output",
     find=no_tensors,
     refusal=Rejection(
         "method {method!r} returns no tensor, and ExecuTorch plans memory only for methods that "
@@ -210,7 +211,7 @@ EMPTY_WEIGHTS = Quirk(
     name="empty-weights",
     stage=(DECOMPOSE, FINISH),
     summary="A weight without elements has no place in a .pte, and the runtime refuses to load it.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _save_new_const_tensor",
+    upstream="pytorch/executorch#22788; executorch/exir/emit/_emitter.py, _save_new_const_tensor",
     find=empty_weights,
     fix=make_empty,
 )
@@ -219,7 +220,8 @@ UNWRITABLE_NESTING = Quirk(
     stage=VALIDATE,
     summary="Inputs or outputs nested in types of the user's own, or in those of torch.sort, fail "
     "when their nesting is written as JSON.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, create_container_str",
+    upstream="pytorch/pytorch#197104 (PR #197128); executorch/exir/emit/_emitter.py, "
+    "create_container_str",
     fixed="torch 2.15",
     find=unwritable_nesting,
     fix=flatten,
@@ -228,7 +230,7 @@ MATRIX_CHECKS = Quirk(
     name="matrix-checks",
     stage=(DECOMPOSE, FINISH),
     summary="The check that a matrix could be factorised is an op with effects, without a kernel.",
-    upstream="not reported; torch/_higher_order_ops/effects.py, with_effects, and "
+    upstream="report written 2026-11-27; torch/_higher_order_ops/effects.py, with_effects, and "
     "executorch/exir/verification/verifier.py, check_valid_op",
     # What is computed of a matrix that can't be inverted or factorised is infinite or NaN.
     find=Nodes((ORDERED,), lambda n: n.args[1] is torch.ops.aten._linalg_check_errors.default),

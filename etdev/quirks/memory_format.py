@@ -102,7 +102,7 @@ VIEWED_ATTENTION = Quirk(
     stage=PREPARE,
     summary="Attention that is decomposed has its result in another order in memory than the op "
     "itself, so that a view of its batch and positions fails.",
-    upstream="not reported; torch/_decomp/decompositions.py, "
+    upstream="pytorch/pytorch#136543; torch/_decomp/decompositions.py, "
     "scaled_dot_product_flash_attention_for_cpu",
     find=views_of_attention,
     fix=partial(with_changed, change=_reshape),
@@ -112,7 +112,7 @@ STRIDED_VIEWS = Quirk(
     stage=(DECOMPOSE, FINISH),
     summary="A view is copied first, and `as_strided` reads the copy as if it lay in memory like "
     "the view.",
-    upstream="not reported; torch/_functorch/_aot_autograd and "
+    upstream="pytorch/pytorch#104505, #120585; torch/_functorch/_aot_autograd and "
     "executorch/exir/passes/replace_broken_ops_with_function_ops_pass.py",
     find=Nodes((torch.ops.aten.as_strided.default,), _reads_a_view),
     fix=partial(with_changed, change=_read_owner),
@@ -127,8 +127,9 @@ STRIDED_INPUTS = Quirk(
     summary="An input or weight that is neither contiguous nor channels last has its order written "
     "into the .pte, the runtime reads a contiguous one in that order, and no kernel knows volumes "
     "that are channels last.",
-    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
-    "executorch/runtime/core/exec_aten/util/dim_order_util.h, is_channels_last_dim_order",
+    upstream="pytorch/executorch#18562; executorch/runtime/executor/method.cpp, "
+    "Method::set_input, and executorch/runtime/core/exec_aten/util/dim_order_util.h, "
+    "is_channels_last_dim_order",
     find=strided_inputs,
     fix=make_contiguous,
     refusal=Rejection(
@@ -141,8 +142,8 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     name="channels-last-weights",
     stage=PREPARE,
     summary="A convolution fails on a weight that is channels last with an input that is not.",
-    upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp, "
-    "check_convolution_args",
+    upstream="report written 2026-11-27; "
+    "executorch/kernels/portable/cpu/util/kernel_ops_util.cpp, check_convolution_args",
     find=lambda program: mixing_convolutions(program.graph),
     fix=lambda program, _: with_contiguous_weights(program),
 )

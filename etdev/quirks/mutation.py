@@ -127,7 +127,7 @@ ALIASED_BUFFERS = Quirk(
     stage=FUNCTIONALISE,
     summary="Buffers that are one tensor become several in a .pte, and what is written to one of "
     "them is not seen in the others.",
-    upstream="not reported; torch/export/_trace.py, _export_to_aten_ir_make_fx",
+    upstream="report written 2026-11-27; torch/export/_trace.py, _export_to_aten_ir_make_fx",
     find=aliased_buffers,
     fix=merge_inputs,
 )
@@ -135,7 +135,7 @@ OVERLAPPING_BUFFERS = Quirk(
     name="overlapping-buffers",
     stage=FUNCTIONALISE,
     summary="Buffers that overlap in part are kept apart in a .pte, though one of them is written.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
+    upstream="report written 2026-11-27; executorch/exir/emit/_emitter.py, placeholder",
     find=overlapping_buffers,
     refusal=Rejection(
         "buffers {found[0].target!r} and {found[1].target!r} share memory, the method writes "
@@ -148,7 +148,7 @@ REUSED_SOURCES = Quirk(
     stage=FUNCTIONALISE,
     summary="What is copied to a buffer is taken for the buffer's new value, though it is written "
     "later or copied to a second buffer.",
-    upstream="not reported; torch/_functorch/_aot_autograd/functional_utils.py, "
+    upstream="report written 2026-11-27; torch/_functorch/_aot_autograd/functional_utils.py, "
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
     find=reused_sources,
     fix=partial(with_changed, change=lambda copy: _give(copy, aten.clone.default)),
@@ -158,7 +158,7 @@ CONVERTING_COPIES = Quirk(
     stage=FUNCTIONALISE,
     summary="What is copied to all of a buffer keeps its own dtype and shape where the buffer is "
     "read again.",
-    upstream="not reported; torch/_decomp/decompositions.py, copy",
+    upstream="report written 2026-11-27; torch/_decomp/decompositions.py, copy",
     find=Nodes((aten.copy_.default,), _is_converting_copy),
     fix=partial(with_changed, change=_convert_source),
 )
@@ -167,7 +167,7 @@ IDLE_DROPOUTS = Quirk(
     stage=FUNCTIONALISE,
     summary="A dropout that drops nothing returns what it is given, and is decomposed into a copy "
     "in which later writes are lost.",
-    upstream="not reported; torch/_decomp/decompositions.py, native_dropout",
+    upstream="report written 2026-11-27; torch/_decomp/decompositions.py, native_dropout",
     fixed="torch 2.14",
     find=idle_dropouts,
     fix=partial(with_changed, change=_alias),

@@ -218,7 +218,8 @@ FORGOTTEN_STATE = Quirk(
     stage=EXPORT,
     summary="torch.export forgets state outside of buffers, such as attributes and globals, and "
     "leaves traced values in objects that a module holds.",
-    upstream="not reported; torch/export/_trace.py, _export_to_torch_ir and _non_strict_export",
+    upstream="report written 2026-11-27; torch/export/_trace.py, _export_to_torch_ir and "
+    "_non_strict_export",
     find=lambda method: (
         [method] if isinstance(method.model, torch.nn.Module) and method.inputs is not None else []
     ),

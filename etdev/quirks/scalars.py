@@ -127,7 +127,8 @@ ROUNDED_SCALARS = Quirk(
     stage=TO_EDGE,
     summary="A number that an op takes for a tensor becomes one in float32 or int32, even with "
     "tensors in float64 or int64.",
-    upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
+    upstream="report written 2026-11-27; executorch/exir/passes/scalar_to_tensor_pass.py, "
+    "call_operator",
     find=Nodes(only=lambda node: bool(_rounded(node)), branches=True),
     fix=partial(with_changed, change=_make_tensors),
 )
@@ -136,7 +137,8 @@ WIDENED_SCALARS = Quirk(
     stage=TO_EDGE,
     summary="A tensor without dimensions no longer decides the dtype of a result once the number "
     "that it is combined with is a tensor, too.",
-    upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
+    upstream="report written 2026-11-27; executorch/exir/passes/scalar_to_tensor_pass.py, "
+    "call_operator",
     find=Nodes(only=_is_widened, branches=True),
     fix=partial(with_changed, change=_compute_wide),
 )

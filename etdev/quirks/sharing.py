@@ -102,8 +102,8 @@ SHARED_STATE = Quirk(
     stage=LINK,
     summary="A buffer that several methods share in eager PyTorch becomes one for each method, and "
     "loading a method sets it back to its first value.",
-    upstream="not reported; executorch/exir/memory_planning.py, apply_algo, and "
-    "runtime/executor/tensor_parser_exec_aten.cpp, getTensorDataPtr",
+    upstream="pytorch/executorch#17005; executorch/exir/memory_planning.py, apply_algo, and "
+    "executorch/runtime/executor/tensor_parser_exec_aten.cpp, getTensorDataPtr",
     find=shared_states,
     # Memory is planned for what they declare, see etdev/pte/shared_arena.py.
     fix=declare,
@@ -111,24 +111,11 @@ SHARED_STATE = Quirk(
         "state that methods share, {names}, can't be one buffer in the .pte: {why}", UNDECOMPOSED
     ),
 )
-UNSHARED_ARENAS = Quirk(
-    name="unshared-arenas",
-    stage=LINK,
-    summary="The runtime of Python gives each method arenas of its own, so that state can't be "
-    "shared, and nothing here has shown otherwise.",
-    upstream="not reported; executorch 1.4.1, extension/pybindings/pybindings.cpp, ProgramMemory",
-    fixed="executorch 1.5",
-    find=shared_states,
-    refusal=Rejection(
-        "methods share state, {names}, for which etdev needs ExecuTorch 1.5 or later",
-        f"install it, or {SEPARATE}",
-    ),
-)
 OVERLAPPING_STATE = Quirk(
     name="overlapping-state",
     stage=LINK,
     summary="Buffers of two methods that share a part of their memory become separate ones.",
-    upstream="not reported; executorch/exir/memory_planning.py, apply_algo",
+    upstream="report written 2026-11-27; executorch/exir/memory_planning.py, apply_algo",
     find=overlaps,
     refusal=Rejection(
         "{found[0].method!r} writes buffer {found[0].target!r}, and {found[1].target!r} of "
@@ -136,4 +123,4 @@ OVERLAPPING_STATE = Quirk(
         f"register the same tensor in both methods and slice it inside, or {SEPARATE}",
     ),
 )
-QUIRKS = (UNSHARED_ARENAS, OVERLAPPING_STATE, SHARED_STATE)
+QUIRKS = (OVERLAPPING_STATE, SHARED_STATE)

@@ -152,7 +152,7 @@ UNKNOWN_POSITIONS = Quirk(
     stage=PREPARE,
     summary="torch stops at a row that is selected by a number which depends on data and may be "
     "negative or out of range.",
-    upstream="not reported; torch/_decomp/decompositions.py, select_int",
+    upstream="pytorch/pytorch#143249; torch/_decomp/decompositions.py, select_int",
     find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
@@ -168,7 +168,8 @@ FIXED_SIZES = Quirk(
     name="fixed-sizes",
     stage=VALIDATE,
     summary="A decomposition fixes a dynamic size to the example's without a word.",
-    upstream="not reported; torch/_decomp/decompositions.py, upsample_bicubic2d_default and others",
+    upstream="report written 2026-11-27; torch/_decomp/decompositions.py, "
+    "upsample_bicubic2d_default and others",
     find=fixed_sizes,
     refusal=Rejection(
         "ExecuTorch fixes dynamic size {found.dim} of input {found.name!r} of method {method!r} "
@@ -180,7 +181,7 @@ UNBOUNDED_SIZES = Quirk(
     name="unbounded-sizes",
     stage=VALIDATE,
     summary="Memory for a dynamic size without an upper bound is planned for the example's size.",
-    upstream="not reported; executorch/exir/sym_util.py, eval_upper_bound",
+    upstream="pytorch/executorch#20834; executorch/exir/sym_util.py, eval_upper_bound",
     find=unbounded_sizes,
     refusal=Rejection(
         "dynamic size {found.dim} of input {found.name!r} of method {method!r} has no upper bound, "
@@ -193,7 +194,8 @@ NARROWED_RANGES = Quirk(
     name="narrowed-ranges",
     stage=VALIDATE,
     summary="A dynamic size that may be 0 or 1 is taken to be 2 or more.",
-    upstream="not reported; executorch/exir/_program_utils.py, _get_updated_range_constraints",
+    upstream="report written 2026-11-27; executorch/exir/_program_utils.py, "
+    "_get_updated_range_constraints",
     find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
     fix=widen,
 )

@@ -123,7 +123,7 @@ WRITTEN_INPUTS = Quirk(
     # torch's own passes fail on some of them, too.
     stage=(DECOMPOSE, FINISH, VALIDATE),
     summary="The runtime writes to a copy of an input instead of the input.",
-    upstream="not reported; executorch/extension/pybindings/pybindings.cpp, run_method",
+    upstream="pytorch/executorch#4785; executorch/extension/pybindings/pybindings.cpp, run_method",
     find=of_kind(OutputKind.USER_INPUT_MUTATION),
     refusal=Rejection(
         "method {method!r} writes to its input {found.name!r}, and ExecuTorch's runtime would "
@@ -136,8 +136,8 @@ LOST_WRITE_BACK = Quirk(
     name="lost-write-back",
     stage=_UPDATES,
     summary="A buffer whose new value is the value of another buffer is never written.",
-    upstream="pytorch/executorch#7515; exir/passes/insert_write_back_for_buffers_pass.py, "
-    "_inplace_lineage, since #7810",
+    upstream="pytorch/executorch#7515; "
+    "executorch/exir/passes/insert_write_back_for_buffers_pass.py, _inplace_lineage, since #7810",
     find=lost_write_backs,
     fix=clone_results,
     in_loop=UNKEPT,
@@ -146,7 +146,8 @@ SHARED_NEW_VALUE = Quirk(
     name="shared-new-value",
     stage=_UPDATES,
     summary="A new value that two buffers have in common is refused by torch's verifier.",
-    upstream="not reported; torch/_export/verifier.py, _verify_exported_program_signature",
+    upstream="report written 2026-11-27; torch/_export/verifier.py, "
+    "_verify_exported_program_signature",
     find=shared_values,
     fix=clone_results,
     in_loop=UNKEPT,
@@ -156,8 +157,9 @@ STALE_OUTPUTS = Quirk(
     stage=_UPDATES,
     summary="An output that is the old value of a buffer, or a new value that is a view of another "
     "buffer, is read after that buffer is written.",
-    upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
-    "_insert_copy, and replace_view_copy_with_view_pass.py, ReplaceViewCopyWithViewPass.call",
+    upstream="report written 2026-11-27; "
+    "executorch/exir/passes/insert_write_back_for_buffers_pass.py, _insert_copy, and "
+    "executorch/exir/passes/replace_view_copy_with_view_pass.py, ReplaceViewCopyWithViewPass.call",
     find=late_values,
     fix=clone_results,
     in_loop=UNKEPT,

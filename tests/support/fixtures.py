@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,25 @@ import pytest
 # The process that only hands out tests reads this file too, and needs no torch.
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return a function that pretends that other versions are installed."""
+    from etdev.schema import releases
+
+    def versions(**known: str) -> None:
+        real = metadata.version
+        monkeypatch.setattr(metadata, "version", lambda name: known.get(name) or real(name))
+        forget()
+
+    def forget() -> None:
+        for function in (releases.installed, releases.warn_of_untried, releases._tried):
+            function.cache_clear()
+
+    yield versions
+    monkeypatch.undo()
+    forget()
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,7 @@ CHAPTERS = (
             "etdev.quirks:Nodes",
             "etdev.quirks:Since",
             "etdev.quirks:Rejection",
+            "etdev.quirks:FaultyOps",
         ),
     ),
     Chapter(

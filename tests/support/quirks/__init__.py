@@ -34,12 +34,12 @@ class Repro:
         dynamic_shapes: As torch.export.export takes it.
         backend: `portable`, `xnnpack` or `openvino`.
         expects: What comes of it: `wrong` values, an `error`, a `crash` or a `hang`.
-        config: Arguments of ExecutorchBackendConfig.
         strict: Export it with torch.export's strict mode.
         gradients: Export it with gradients enabled.
         exceptions: Ops outside Core ATen that the runtime has kernels for.
         quantised: Load the portable kernels of quantised ops.
         undefined: It may be right by luck, as of memory that nothing was written to.
+        ranges: The smallest dynamic sizes of the edge program are those that were exported.
         fault: The fault, of a repro without a row in the table.
         tolerance: The largest difference from eager PyTorch, absolute and relative.
     """
@@ -50,12 +50,12 @@ class Repro:
     dynamic_shapes: Any = None
     backend: str = "portable"
     expects: str = "wrong"
-    config: Mapping[str, Any] = field(factory=dict)
     strict: bool = False
     gradients: bool = False
     exceptions: Sequence[Any] = ()
     quantised: bool = False
     undefined: bool = False
+    ranges: bool = False
     fault: Fault = field(factory=lambda: Fault(upstream=""))
     tolerance: float = 1e-4
 
@@ -79,7 +79,9 @@ class Repro:
 
 def repro(function: Make) -> Make:
     """Register a function that makes a repro, under its name with hyphens."""
-    REPROS[function.__name__.replace("_", "-")] = function
+    name = function.__name__.replace("_", "-")
+    assert name not in REPROS, name
+    REPROS[name] = function
     return function
 
 

@@ -27,7 +27,7 @@ def quantised_kernels() -> Repro:
 
 @repro
 def ops_without_out_variants() -> Repro:
-    @torch.library.custom_op("etdev_repros::halved", mutates_args=())
+    @torch.library.custom_op("repros::halved", mutates_args=())
     def halved(x: torch.Tensor) -> torch.Tensor:
         return x / 2
 

@@ -56,8 +56,8 @@ def forked(judge: Judge, name: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     if answer:
         verdict: dict[str, Any] = json.loads(answer)
-        if verdict["kind"] == "error" and (cause := _logged(log)):
-            verdict["detail"] += f" ({cause})"
+        if verdict["kind"] == "error":
+            verdict["cause"] = _logged(log)
         return verdict
     if answer is None:
         return asdict(Verdict(name, "hang", f"no answer in {limit_s:g} s", "run", seconds))
@@ -65,8 +65,7 @@ def forked(judge: Judge, name: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
         # An exception ended Python: the repro itself is at fault, or this code.
         return asdict(Verdict(name, "broken", log, "", seconds))
     detail = signal.Signals(os.WTERMSIG(status)).name
-    detail += f" ({cause})" if (cause := _logged(log)) else ""
-    return asdict(Verdict(name, "crash", detail, "run", seconds))
+    return asdict(Verdict(name, "crash", detail, "run", seconds, _logged(log)))
 
 
 def _judge(judge: Judge, name: str, writer: int, said: int) -> None:

@@ -64,7 +64,7 @@ def fails(name: str, function: Function, *calls: Any, **options: Any) -> None:
 PLACES = torch.tensor([[0, 1], [1, 2], [3, 3]])
 VOLUME = random(1, 2, 4, 4, 4)
 fails("sort", lambda x: x.sort(1)[0], X)
-fails("scatter_reduce", lambda x: x.scatter_reduce(1, PLACES, x, "amax"), X)
+fails("scatter_reduce.two", lambda x: x.scatter_reduce(1, PLACES, x, "amax"), X)
 fails("avg_pool3d", lambda x: functional.avg_pool3d(x, 2), VOLUME)
 fails("max_pool3d_with_indices", lambda x: functional.max_pool3d(x, 2), VOLUME)
 fails("_adaptive_avg_pool3d", lambda x: functional.adaptive_avg_pool3d(x, (2, 3, 2)), VOLUME)
@@ -95,7 +95,7 @@ fails(
     exceptions=[aten.masked_select.default],
 )
 fails("add.Scalar", lambda x: aten.add.Scalar(x, 1.5), INTEGERS)
-fails("to_complex", lambda x: x.to(torch.complex64), INTEGERS)
+fails("_to_dim_order_copy-to_complex", lambda x: x.to(torch.complex64), INTEGERS)
 crash("amax-of_nothing", lambda x: x.amax(1), EMPTY)
 crash("amin-of_nothing", lambda x: x.amin(1), EMPTY)
 crash("sum.dim_IntList-of_a_number", lambda x: aten.sum.dim_IntList(x, [0]), torch.tensor(2.0))

@@ -25,13 +25,13 @@ def lower(repro: Repro) -> Any:
     """Lower a repro with `Lowerer`; return the bytes of the .pte."""
     lowerer = Lowerer(PLUGINS[repro.backend], cache="off")
     if repro.strict:
-        return plain.emitted(lowerer.lower(plain.exported(repro)), repro)
+        return lowerer.lower(plain.exported(repro)).to_executorch().buffer
     methods = {name: (module, repro.examples[name]) for name, module in repro.methods.items()}
     if len(methods) > 1:
-        return plain.emitted(lowerer.lower(methods), repro)
+        return lowerer.lower(methods).to_executorch().buffer
     ((module, inputs),) = methods.values()
     lowered = lowerer.lower(module, inputs, dynamic_shapes=repro.dynamic_shapes)
-    return plain.emitted(lowered, repro)
+    return lowered.to_executorch().buffer
 
 
 def partition(repro: Repro) -> Any:
@@ -41,7 +41,7 @@ def partition(repro: Repro) -> Any:
     plugins = PLUGINS[repro.backend]
     partitioners = {name: [etdev.partitioner(plugins, method=name)] for name in repro.methods}
     manager = to_edge_transform_and_lower(plain.exported(repro), partitioner=partitioners)
-    return plain.emitted(manager, repro)
+    return manager.to_executorch().buffer
 
 
 def warm_up() -> None:

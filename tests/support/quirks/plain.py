@@ -28,18 +28,17 @@ def lower(repro: Repro) -> Any:
         import executorch.kernels.quantized  # noqa: F401
 
     config = EdgeCompileConfig(_core_aten_ops_exception_list=[*repro.exceptions])
+    programs = exported(repro)
     manager = to_edge_transform_and_lower(
-        exported(repro), partitioner=_partitioners(repro), compile_config=config
+        programs, partitioner=_partitioners(repro), compile_config=config
     )
-    return emitted(manager, repro)
+    if repro.ranges:
+        assert _smallest(manager.exported_program()) == _smallest(programs["forward"])
+    return manager.to_executorch().buffer
 
 
-def emitted(manager: Any, repro: Repro) -> Any:
-    """Emit an edge program with the config of a repro."""
-    from executorch.exir import ExecutorchBackendConfig
-
-    config = ExecutorchBackendConfig(**repro.config) if repro.config else None
-    return manager.to_executorch(config).buffer
+def _smallest(program: Any) -> list[int]:
+    return [int(sizes.lower) for sizes in program.range_constraints.values()]
 
 
 def _partitioners(repro: Repro) -> list[Any]:

@@ -28,6 +28,12 @@ def unbounded_sizes() -> Repro:
 
 
 @repro
+def narrowed_ranges() -> Repro:
+    tripled = model(lambda _, x: x * 3)
+    return Repro(tripled, [X, X[:1]], dynamic_shapes=ROWS, ranges=True, expects="error")
+
+
+@repro
 def unknown_positions() -> Repro:
     calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
     return Repro(model(lambda _, x, i: x[i]), calls, expects="error")

@@ -189,11 +189,6 @@ def shared_state() -> Repro:
 
 
 @repro
-def unshared_arenas() -> Repro:
-    return shared_state()
-
-
-@repro
 def overlapping_state() -> Repro:
     total = torch.zeros(4)
     return Repro(methods(total[:2], total), [("read", X), ("add", X), ("read", X), ("add", X)])

@@ -33,6 +33,7 @@ class Verdict:
         detail: In one line, what was wrong or failed.
         stage: `lower` or `run`.
         seconds: The time that it took.
+        cause: The error that ExecuTorch's runtime logged, if any.
     """
 
     name: str
@@ -40,9 +41,11 @@ class Verdict:
     detail: str = ""
     stage: str = "run"
     seconds: float = 0.0
+    cause: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind:8} {self.detail}".rstrip()
+        cause = f" ({self.cause})" if self.cause else ""
+        return f"{self.kind:8} {self.detail}{cause}".rstrip()
 
 
 def judge(
@@ -134,7 +137,7 @@ def _difference(outputs: list[Any], expected: list[Any], tolerance: float) -> st
         if not close.all():
             first = (~close).flatten().nonzero()[0, 0]
             pair = [each.contiguous().flatten()[first].item() for each in (output, value)]
-            return f"output {index} has {pair[0]} for {pair[1]}"
+            return f"output {index} has {pair[0]} instead of {pair[1]}"
     return ""
 
 

@@ -116,7 +116,7 @@ def unsqueezes_of_two_dynamic_sizes() -> Repro:
 
 
 @repro
-def channels_last_kernels() -> Repro:
+def xnnpack_channels_last_weights() -> Repro:
     layer = nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)
     return xnnpack(layer, IMAGE.to(memory_format=torch.channels_last), expects="error")
 
