@@ -80,7 +80,7 @@ def test_a_module_stands_for_all_that_is_in_it(net):
 def test_an_op_is_found_by_what_it_was_before_export(net):
     document = json.loads(succeeds(f"explain {net} --ask cpu --op aten.softmax.int --json"))
     assert {told["entry"]["op"] for told in document["nodes"]} == {"aten._softmax.default"}
-    assert (document["schema"], document["version"]) == ("etdev.explanation", 2)
+    assert (document["schema"], document["version"]) == ("etdev.explanation", 3)
 
 
 def test_of_one_node_every_fact_is_shown(plan_file):

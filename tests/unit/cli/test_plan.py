@@ -69,7 +69,7 @@ def test_why_takes_a_glob(planned):
 
 def test_why_as_json_has_the_entry_of_the_ledger(planned):
     document = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {NODE}"))
-    assert (document["schema"], document["version"]) == ("etdev.explanation", 2)
+    assert (document["schema"], document["version"]) == ("etdev.explanation", 3)
     (told,) = document["nodes"]
     # Of a torch.nn.Sequential only torch's own lines are known.
     assert told["entry"].pop("line").startswith("normalization.py:")
