@@ -11,8 +11,6 @@ from attrs import frozen
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, statically_known_true
-from torch.utils._sympy.symbol import SymT, symbol_is_type
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from etdev.graph.inlining import call
 from etdev.graph.nodes import graph_modules, is_unbounded, upper_bound
@@ -21,6 +19,7 @@ from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
 from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, VALIDATE, OwnProgram
 from etdev.upstream.edge import with_parts
+from etdev.upstream.sizes import SymT, ValueRanges, bound_sympy, symbol_is_type
 
 aten = torch.ops.aten
 
@@ -160,7 +159,8 @@ SIGNED_REMAINDERS = Quirk(
     name="signed-remainders",
     stage=(EMIT, HAND_BACK),
     summary="The remainder of integers that are no tensors has the sign of the dividend, as in C.",
-    upstream="not reported; executorch/kernels/prim_ops/register_prim_ops.cpp, mod.Scalar",
+    upstream="report written 2026-11-27; executorch/kernels/prim_ops/register_prim_ops.cpp, "
+    "mod.Scalar",
     find=Nodes((operator.mod,), _may_be_negative, branches=True),
     fix=sign_as_divisors,
 )

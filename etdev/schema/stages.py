@@ -68,7 +68,7 @@ TO_EDGE: Stage[ExportedProgram] = Stage(
 )
 TRANSFORM: Stage[ExportedProgram] = Stage("transform", "edge dialect, before the caller's passes")
 VALIDATE: Stage[ExportedProgram] = Stage(
-    "validate", "edge dialect, as ExecuTorch made it or as it was given"
+    "validate", "edge dialect, as ExecuTorch has verified it or as it was given"
 )
 SIMPLIFY: Stage[ExportedProgram] = Stage("simplify", "edge dialect that ExecuTorch takes")
 PLAN: Stage[ExportedProgram] = Stage(

@@ -276,7 +276,7 @@ def test_the_commands_write_pages(mlp_lowered, tmp_path, monkeypatch):
     assert pages["plan"]["plan"] == pages["with"]["plan"] == pages["lower"]["plan"]
     assert pages["plan"]["graphs"] == pages["with"]["graphs"] == pages["lower"]["graphs"]
     (stages,) = [c for c in pages["lower"]["charts"] if c["title"] == "Time of each stage"]
-    assert {"export", "edge", "plan", "compile", "emit"} <= {bar[0] for bar in stages["bars"]}
+    assert {"export", "to edge", "plan", "compile", "emit"} <= {bar[0] for bar in stages["bars"]}
     assert {chart["title"] for chart in pages["with"]["charts"]} == {
         "What the file holds", "Planned memory by device",
     }  # fmt: skip

@@ -119,7 +119,7 @@ def test_a_view_of_another_distribution_is_given_what_the_command_knows(
             ("plan", "lower", "inspect", "bare")}  # fmt: skip
     assert told["plan"] == [MLP, "cpu, portable", "None", "False", "", ""]
     assert told["lower"][:4] == ["net.pte", "cpu, portable", "True", "False"]
-    assert {"export", "edge", "plan", "compile", "emit"} <= set(told["lower"][5].split(", "))
+    assert {"export", "to edge", "plan", "compile", "emit"} <= set(told["lower"][5].split(", "))
     assert told["inspect"] == ["with.pte", "cpu, portable", "True", "False", "", ""]
     assert told["bare"][4].startswith("The file carries no ledger")
 

@@ -8,8 +8,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from etdev import Lowerer
-from etdev.edge.functional import functional
-from etdev.quirks.table import Table
+from etdev.edge.functional import functional, without_own_writes
 
 X = torch.randn(2, 4, 6)
 
@@ -152,7 +151,7 @@ def traced(monkeypatch):
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_a_block_that_writes_in_place_is_traced_once_and_gives_the_same_bytes(plugins, traced):
     x = torch.randn(1, 3, 8, 8)
-    functional(torch.export.export(Block(True).eval(), (x,)), "forward", Table(()).apply)
+    functional(without_own_writes(torch.export.export(Block(True).eval(), (x,))))
     assert not traced()
     inplace, plain = (Lowerer(plugins).lower(Block(way).eval(), (x,)) for way in (True, False))
     assert inplace.to_executorch().buffer == plain.to_executorch().buffer
@@ -198,7 +197,7 @@ def test_a_chunk_becomes_the_split_that_plugins_know(traced):
     def chunks(x):
         return [part + 1 for part in (*x.chunk(4, -1), *x.chunk(3, 1), *x.chunk(5))]
 
-    program = functional(torch.export.export(Function(chunks), (X,)), "forward", Table(()).apply)
+    program = functional(without_own_writes(torch.export.export(Function(chunks), (X,))))
     assert not traced()
     ops = {node.target for node in program.graph.nodes}
     assert torch.ops.aten.split.Tensor in ops

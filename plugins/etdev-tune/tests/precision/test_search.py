@@ -20,9 +20,9 @@ from support.toys.target import Scripted
 import etdev
 from etdev import Lowerer, TuneError
 from etdev.edge.reference import Reference
-from etdev.edge.source import methods_of
+from etdev.edge.source import export, methods_of
 from etdev.quirks import QUIRKS
-from etdev.quirks.table import Table
+from etdev.quirks.table import Fixer, Table
 from etdev.runtime.run import run
 
 QUICK = Policy(warmup=0, repetitions=3, seconds=0.05, warmup_s=0)
@@ -238,7 +238,7 @@ class Counting(torch.nn.Module):
 @pytest.mark.parametrize("scheme", ["8da8w", "cpu:int8"])
 def test_simulations_of_a_model_with_state_leave_it_as_it_was(scheme):
     method = methods_of(Counting().eval(), calls(1)[0])["forward"]
-    program = method.export(Table(QUIRKS))
+    program = export(method, Fixer(Table(QUIRKS)))
     (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
     before = program.state_dict["seen"].clone()
     simulation = Simulation(program, schemes_for([scheme])[scheme], case)
@@ -264,7 +264,7 @@ class Adding(torch.nn.Module):
 
 def test_the_scale_of_a_state_is_that_of_its_values_in_calibration():
     method = methods_of(Adding().eval(), calls(1)[0])["forward"]
-    program = method.export(Table(QUIRKS))
+    program = export(method, Fixer(Table(QUIRKS)))
     (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
     scales = Simulation(program, schemes_for(["cpu:int8"])["cpu:int8"], case).scales
     assert scales["sum_1/int8"][0] > 1e-3
@@ -272,7 +272,7 @@ def test_the_scale_of_a_state_is_that_of_its_values_in_calibration():
 
 def test_without_time_for_each_layer_groups_of_layers_are_simulated():
     method = methods_of(Mixed.seeded(), calls(1)[0])["forward"]
-    program = method.export(Table(QUIRKS))
+    program = export(method, Fixer(Table(QUIRKS)))
     (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
     scheme = schemes_for([])["bf16"]
     simulation = Simulation(program, scheme, case)

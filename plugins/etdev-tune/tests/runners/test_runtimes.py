@@ -159,7 +159,7 @@ def test_a_runner_that_can_not_be_used_stops_a_tuning_before_it_lowers(tmp_path,
     monkeypatch.setattr(RUNNER, "_child", None)
     monkeypatch.setattr(Builder, "build", None)
     given = (MODULE, INPUTS, tmp_path / "net.pte")
-    with pytest.raises(RunError, match="there is no C\\+\\+ compiler"):
+    with pytest.raises(RunError, match="no C\\+\\+ compiler is installed"):
         etdev.tune(*given, plugins=["cpu"], runner="cpp", store=False)
     with pytest.raises(PluginError, match="gone: not installed"):
         etdev.tune(*given, plugins=["cpu"], runner="gone", store=False)
