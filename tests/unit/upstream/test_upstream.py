@@ -42,6 +42,12 @@ PRIVATE = {
         "executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass"
         ".ChannelsLastTaggedReshapePass",
     ),
+    "bounds of symbolic sizes": (
+        "torch.utils._sympy.symbol.SymT",
+        "torch.utils._sympy.symbol.symbol_is_type",
+        "torch.utils._sympy.value_ranges.ValueRanges",
+        "torch.utils._sympy.value_ranges.bound_sympy",
+    ),
     "copies between devices": ("executorch.exir.passes._device_copy_ops_registry",),
     "what kind of thing an op, a value or a shape is": (
         "torch._C",
