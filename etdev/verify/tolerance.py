@@ -1,4 +1,4 @@
-"""How near the values of a .pte have to be to PyTorch's: all rules, and the numbers in them.
+"""The nearness that values of a .pte must have to PyTorch's: all rules, and the numbers in them.
 
 A floating-point output may be off by the largest of
 
