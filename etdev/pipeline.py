@@ -1,9 +1,10 @@
 """The pipeline: the stages from a model to a verified .pte, in their order.
 
-Before a stage, the rows of the quirks table look at the programs that it is given. `Lowerer.plan`
-runs the stages up to `plan`, `Lowerer.lower` those up to `compile`, and `Lowered` the rest each
-time that it is emitted. `etdev.partitioner()` runs those from `prepare` to `simplify`, plans, and
-hands ATen back to ExecuTorch.
+Rows of the quirks table look at the programs of a stage before it runs, and those of `validate`
+after ExecuTorch's verifier, which refuses what their fixes add. `Lowerer.plan` runs the stages up
+to `plan`, `Lowerer.lower` those up to `compile`, and `Lowered` the rest each time that it is
+emitted. `etdev.partitioner()` runs those from `prepare` to `simplify`, plans, and hands ATen back
+to ExecuTorch.
 """
 
 from __future__ import annotations
