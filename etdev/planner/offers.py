@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import define, evolve, field, frozen
 
 from etdev.graph.convex import joined
+from etdev.planner.forms import Form
 from etdev.planner.reporter import Reporter, verdict_of
-from etdev.planner.views import View
 from etdev.schema import reasons
 from etdev.schema.claims import Claim, Group
 from etdev.schema.ledger import Offered, Verdict
@@ -31,7 +31,7 @@ class ClaimFilter:
 
     plugin: str
     # The form of the method that it was shown.
-    view: View
+    form: Form
     # Owner of each node that has one, and verdicts on the nodes that the plugin can't have.
     taken: Mapping[str, str]
     barred: Mapping[str, Verdict]
@@ -64,7 +64,7 @@ class ClaimFilter:
 
     def _names(self, group: Group, constants: set[str]) -> list[str]:
         """Return a group with the nodes tied to it; nothing for a getitem without its op."""
-        graph = self.view.graph
+        graph = self.form.graph
         constants.update(name for name in group.nodes if name in graph.constants)
         wanted = [graph.number[name] for name in group.nodes if name in graph.number]
         numbers = graph.with_followers(wanted)
@@ -82,7 +82,7 @@ class ClaimFilter:
     def _lost(self, names: Sequence[str]) -> bool:
         """Return True if a node of a group is taken or barred; then the whole group is lost."""
         for name in names:
-            if name in self.view.graph.foreign:
+            if name in self.form.graph.foreign:
                 self.reporter.lost(names, verdict_of(self.plugin, reasons.FOREIGN, node=name))
                 return True
             if verdict := self.barred.get(name):

@@ -16,11 +16,11 @@ from executorch.exir import EdgeCompileConfig
 
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
-from etdev.planner.claims import check_claims
+from etdev.planner.claim_checks import check_claims
+from etdev.planner.forms import Form, Forms
 from etdev.planner.offers import ClaimFilter, Offer
 from etdev.planner.patterns import Patterns
 from etdev.planner.reporter import Owner, Reporter, verdict_of
-from etdev.planner.views import View, Views
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
@@ -36,7 +36,7 @@ Verdicts = dict[str, dict[str, Verdict]]
 class Partitioning:
     """The partitions of one method while they are decided, plugin by plugin."""
 
-    views: Views
+    forms: Forms
     config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     # Plugins that can't have a node: it couldn't compile it, or gave up the op that this is of.
     barred: Verdicts = field(factory=dict)
@@ -57,8 +57,8 @@ class Partitioning:
         return self._decided.graph
 
     @property
-    def _decided(self) -> View:
-        return self.views.form(self.torn)
+    def _decided(self) -> Form:
+        return self.forms.form(self.torn)
 
     def ask(self, plugin: Plugin, limits: Limits) -> None:
         """Ask a plugin for its claims, and form the partitions that it can have.
@@ -67,18 +67,18 @@ class Partitioning:
         plugin holds a piece of an op, the op stays decomposed, and a plugin that wanted it whole is
         asked again and shown its pieces.
         """
-        view = self._decided if plugin.builtin else self.views.alone(plugin.name)
-        torn = [op for op in self.torn if plugin.name in self.views.whole[op]]
-        offers = self._offers(plugin, view)
+        form = self._decided if plugin.builtin else self.forms.alone(plugin.name)
+        torn = [op for op in self.torn if plugin.name in self.forms.whole[op]]
+        offers = self._offers(plugin, form)
         if torn and not plugin.builtin:
-            view = self.views.alone(plugin.name, torn)
-            offers = self._offers(plugin, view)
+            form = self.forms.alone(plugin.name, torn)
+            offers = self._offers(plugin, form)
         # An op is decomposed as soon as a plugin claims a piece of it.
         claimed = {name for offer in offers for group in offer.groups for name in group}
-        for piece in view.pieces.keys() & claimed:
-            self.torn.setdefault(view.pieces[piece], plugin.name)
+        for piece in form.pieces.keys() & claimed:
+            self.torn.setdefault(form.pieces[piece], plugin.name)
         self._draft(plugin.name, offers, limits)
-        self._restore(plugin.name, view)
+        self._restore(plugin.name, form)
 
     def unclaimed(self) -> list[str]:
         """Return the nodes that no plugin has and that have a decomposition.
@@ -88,7 +88,7 @@ class Partitioning:
         decided = self._decided
         had = self.reporter.owners.keys() | decided.graph.foreign
         left = (name for name in decided.graph.ops if name not in had)
-        found = self.views.decomposable(left, decided)
+        found = self.forms.decomposable(left, decided)
         return list(dict.fromkeys(decided.pieces.get(name, name) for name in found))
 
     def resort(self) -> None:
@@ -111,13 +111,13 @@ class Partitioning:
             for piece, op in pieces.items()
         }
         barred = {piece: self.barred.get(piece, {}) | said for piece, said in lost.items() if said}
-        return Partitioning(self.views, self.config, self.barred | barred)
+        return Partitioning(self.forms, self.config, self.barred | barred)
 
     def untorn(self) -> Partitioning | None:
         """Return a round in which no plugin tears a pattern that another has whole, if one did."""
         patterns = self.patterns.after(self._missed, self._holders)
         same = patterns == self.patterns
-        return None if same else Partitioning(self.views, self.config, self.barred, patterns)
+        return None if same else Partitioning(self.forms, self.config, self.barred, patterns)
 
     def _holders(self, pattern: Offered) -> set[str | None]:
         names = [name for name in pattern.nodes if name not in self.torn]
@@ -125,13 +125,13 @@ class Partitioning:
         owners = (self.reporter.owners.get(name, ("", None)) for name in names)
         return {plugin if partition else None for plugin, partition in owners}
 
-    def _offers(self, plugin: Plugin, view: View) -> list[Offer]:
+    def _offers(self, plugin: Plugin, form: Form) -> list[Offer]:
         """Ask a plugin for its claims, and drop the nodes that other plugins have."""
-        graph = view.graph
+        graph = form.graph
         # A built-in plugin is asked after those that nodes are pinned to.
-        against = {} if plugin.builtin else self.views.pinning.against(plugin.name)
+        against = {} if plugin.builtin else self.forms.pinning.against(plugin.name)
         names = [node.name for node in graph.nodes]
-        owners = {name: owner for name in names if (owner := self._owner(view, name))}
+        owners = {name: owner for name in names if (owner := self._owner(form, name))}
         taken = {name: owner for name, (owner, _) in owners.items()}
         if plugin.builtin:
             taken |= self._whole_for_others(plugin.name, taken)
@@ -142,8 +142,8 @@ class Partitioning:
         check_claims(plugin, graph, claims)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {n: verdict_of(plugin.name, reasons.PINNED, pin=p) for n, p in against.items()}
-        barred |= self.patterns.bars(plugin.name, view.pieces)
-        offering = ClaimFilter(plugin.name, view, taken, barred, self.reporter)
+        barred |= self.patterns.bars(plugin.name, form.pieces)
+        offering = ClaimFilter(plugin.name, form, taken, barred, self.reporter)
         offers = [offering.offer(claim) for claim in claims]
         self._missed += offering.missed
         return offers
@@ -152,35 +152,35 @@ class Partitioning:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""
         requesters = {
             op: names
-            for op, names in self.views.whole.items()
+            for op, names in self.forms.whole.items()
             if names and plugin not in names and op not in taken
         }
-        return {op: requesters[op][0] for op in self.views.decomposable(requesters)}
+        return {op: requesters[op][0] for op in self.forms.decomposable(requesters)}
 
-    def _owner(self, view: View, name: str) -> Owner | None:
+    def _owner(self, form: Form, name: str) -> Owner | None:
         """Return the owner of a node, of a piece of it, or of the op that it is a piece of."""
         owners = self.reporter.owners
-        owner = owners.get(name) or owners.get(view.pieces.get(name, ""))
+        owner = owners.get(name) or owners.get(form.pieces.get(name, ""))
         return owner or ((self.torn[name], None) if name in self.torn else None)
 
-    def _restore(self, plugin: str, view: View) -> None:
+    def _restore(self, plugin: str, form: Form) -> None:
         """Make ops whole again if this plugin claimed pieces of them but got none.
 
         The ledger notes every op whose pieces all went elsewhere.
         """
         owned = self.reporter.owners.keys()
-        held = {view.pieces[piece] for piece in view.pieces.keys() & owned}
+        held = {form.pieces[piece] for piece in form.pieces.keys() & owned}
         for op in [op for op, owner in self.torn.items() if owner == plugin and op not in held]:
             del self.torn[op]
         given_up = {
-            view.pieces[piece]: said[plugin]
+            form.pieces[piece]: said[plugin]
             for piece, said in self.given_up.items()
-            if piece in view.pieces and plugin in said
+            if piece in form.pieces and plugin in said
         } | self.patterns.bars(plugin, {})
-        for op in set(view.pieces.values()) - self.torn.keys() - owned:
+        for op in set(form.pieces.values()) - self.torn.keys() - owned:
             if verdict := given_up.get(op):
                 self.reporter.lost([op], verdict)
-            elif self.views.pinning.allowed(op, [plugin]):
+            elif self.forms.pinning.allowed(op, [plugin]):
                 self.reporter.lost([op], verdict_of(plugin, reasons.PIECES))
 
     def _draft(self, plugin: str, offers: Sequence[Offer], limits: Limits) -> None:

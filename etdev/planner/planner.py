@@ -14,12 +14,12 @@ from etdev.graph.precision import precisions
 from etdev.graph.rebuild import simplified_in
 from etdev.planner.boundary_copies import plan_conversions, plan_copies
 from etdev.planner.constants import settle
+from etdev.planner.forms import Forms
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
 from etdev.planner.placement import place, refuse_devices_in_branches, with_caveats
 from etdev.planner.reporter import verdict_of
 from etdev.planner.rules import Rules
-from etdev.planner.views import Views
 from etdev.registry import answers
 from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
@@ -61,15 +61,15 @@ class Planner:
         """
         refuse_devices_in_branches(program, method)
         pinning = Pinning([pin for pin in self.rules.pins if pin.method in (None, method)])
-        views = Views(program, method, dict(whole), self.expander, pinning)
+        forms = Forms(program, method, dict(whole), self.expander, pinning)
         config = self.expander.compile_config
-        partitioning = Partitioning(views, config, self.barred.get(method, {}))
+        partitioning = Partitioning(forms, config, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
         partitioning = self._asked(partitioning, method)
         # Unclaimed nodes are decomposed where that is possible, and all plugins are asked again
         # about the pieces.
         while unclaimed := partitioning.unclaimed():
-            again = partitioning.again(views.decompose(unclaimed))
+            again = partitioning.again(forms.decompose(unclaimed))
             partitioning = self._asked(again, method)
         partitioning.resort()
         graph = partitioning.graph

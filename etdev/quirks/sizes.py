@@ -18,8 +18,8 @@ from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
 from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, VALIDATE, OwnProgram
+from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
-from etdev.upstream.sizes import SymT, ValueRanges, bound_sympy, symbol_is_type
 
 aten = torch.ops.aten
 

@@ -8,7 +8,7 @@ from executorch.exir import EdgeCompileConfig, to_edge
 from etdev import Assumed, Claim, Device, Group, KeepWhole, Refusal, hookimpl
 from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.graph.method import MethodGraph
-from etdev.planner.claims import check_claims
+from etdev.planner.claim_checks import check_claims
 from etdev.registry import answers
 from etdev.registry.plugin import HOOKS
 from etdev.registry.selection import from_object

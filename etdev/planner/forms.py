@@ -19,7 +19,7 @@ from etdev.planner.pinning import Pinning
 
 
 @frozen(eq=False)
-class View:
+class Form:
     """One form of a method."""
 
     graph: MethodGraph
@@ -28,7 +28,7 @@ class View:
 
 
 @define(eq=False)
-class Views:
+class Forms:
     """The forms of one method, each made once."""
 
     # Edge-dialect program of the method, with the wanted ops whole; it is not changed.
@@ -38,7 +38,7 @@ class Views:
     whole: dict[str, Sequence[str]]
     expander: Expander
     pinning: Pinning
-    _forms: dict[frozenset[str], View] = field(factory=dict)
+    _forms: dict[frozenset[str], Form] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.pinning.note(self.program.graph)
@@ -53,7 +53,7 @@ class Views:
         unwanted = [op for op, requesters in self.whole.items() if not requesters]
         self.decompose(self.decomposable(unwanted))
 
-    def alone(self, plugin: str, torn: Iterable[str] = ()) -> View:
+    def alone(self, plugin: str, torn: Iterable[str] = ()) -> Form:
         """Return the method as a plugin would see it alone: with the ops that it wants whole.
 
         Not those of them that another plugin holds a piece of, `torn`.
@@ -61,16 +61,16 @@ class Views:
         unwanted = [op for op, requesters in self.whole.items() if plugin not in requesters]
         return self.form(self.decomposable([*unwanted, *torn]))
 
-    def form(self, expanded: Iterable[str]) -> View:
+    def form(self, expanded: Iterable[str]) -> Form:
         """Return the method with some ops expanded."""
         key = frozenset(expanded)
         if key not in self._forms:
             shown = self.expander.expand(self.program, key)
             self.pinning.note(shown.program.graph, shown.pieces)
-            self._forms[key] = View(MethodGraph(shown.program, self.method), shown.pieces)
+            self._forms[key] = Form(MethodGraph(shown.program, self.method), shown.pieces)
         return self._forms[key]
 
-    def decomposable(self, names: Iterable[str], form: View | None = None) -> list[str]:
+    def decomposable(self, names: Iterable[str], form: Form | None = None) -> list[str]:
         """Return those of some nodes that have a decomposition."""
         program = form.graph.program if form else self.program
         nodes = {node.name: node for node in program.graph.nodes}
