@@ -69,10 +69,10 @@ class PluginExpander(Expander):
         """Return True if an op is outside the dialect and one of torch's tables has it."""
         return isinstance(op, OpOverload) and not self._opset.has(op) and bool(further_pieces(op))
 
-    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+    def finish(self, program: ExportedProgram, method: str, table: Table) -> ExportedProgram:
         """Decompose ops outside the dialect by torch's tables, between the rows of two stages."""
-        functional = self.quirks.apply(FINISH, program, "")
-        return self.quirks.apply(TO_EDGE, self._opset.decomposed(functional, table), "")
+        functional = self.quirks.apply(FINISH, program, method)
+        return self.quirks.apply(TO_EDGE, self._opset.decomposed(functional, table), method)
 
 
 @define(eq=False)
@@ -147,10 +147,10 @@ class Conversion:
         with unbound(program):
             edge = generate(config, program, ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
-        self._decompose_branches(edge.graph_module, edge, {*ops, *expander.kept})
+        self._decompose_branches(edge.graph_module, edge, method, {*ops, *expander.kept})
         names = {edge_name(op) for op in ops}
         nodes = [n.name for n in edge.graph.nodes if op_name(n) in names and not requesters(n)]
-        return expander.expand(edge, nodes).program
+        return expander.expand(edge, method, nodes).program
 
     def transform(self, programs: dict[str, ExportedProgram]) -> dict[str, ExportedProgram]:
         """Refuse ops that ExecuTorch doesn't take, and run the user's passes over all programs."""
@@ -179,19 +179,23 @@ class Conversion:
         return {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
 
     def _decompose_branches(
-        self, module: GraphModule, program: ExportedProgram, ops: Collection[OpOverload]
+        self,
+        module: GraphModule,
+        program: ExportedProgram,
+        method: str,
+        ops: Collection[OpOverload],
     ) -> None:
         """Decompose ops that were kept whole in the branches of a module, in place."""
         expander = self.expander
         for _, branch, _ in get_control_flow_submodules(module):
-            self._decompose_branches(branch, program, ops)
+            self._decompose_branches(branch, program, method, ops)
             # A piece may be an op that is decomposed, too.
             while pieces := {
                 node: own
                 for node in branch.graph.nodes
                 if node.op == "call_function"
                 and (aten_op(node.target) in ops or expander.formula_of(node))
-                and (own := expander.pieces(node, program))
+                and (own := expander.pieces(node, program, method))
             }:
                 inline_in_branch(branch, pieces)
 

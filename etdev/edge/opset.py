@@ -22,6 +22,7 @@ from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, ops_with_lines
 from etdev.graph.ops import is_functional
 from etdev.registry.keep_whole import requesters
+from etdev.schema.stages import TRANSFORM
 from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload, overload_of
 
@@ -85,7 +86,7 @@ class Opset:
         ]
         if nodes:
             raise LoweringError(
-                "edge conversion",
+                TRANSFORM.name,
                 f"neither ExecuTorch nor torch decomposes {ops_with_lines(nodes)} into Core ATen",
                 "write them with other ops, or name those that your runtime has kernels for in "
                 "EdgeCompileConfig(_core_aten_ops_exception_list=...)",

@@ -60,22 +60,22 @@ class Expander:
         """Return True if `finish` decomposes an op."""
         return False
 
-    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+    def finish(self, program: ExportedProgram, method: str, table: Table) -> ExportedProgram:
         """Complete the decomposition of a program that was decomposed by a table."""
         return program
 
-    def expand(self, program: ExportedProgram, names: Iterable[str]) -> Expanded:
-        """Decompose some whole ops of a program; the program itself is not changed.
+    def expand(self, program: ExportedProgram, method: str, names: Iterable[str]) -> Expanded:
+        """Decompose some whole ops of a method; its program itself is not changed.
 
         The pieces of an op have the same names whichever other ops are expanded with it.
         """
         wanted = set(names)
         nodes = [node for node in program.graph.nodes if node.name in wanted]
-        pieces = {node: own for node in nodes if (own := self.pieces(node, program))}
+        pieces = {node: own for node in nodes if (own := self.pieces(node, program, method))}
         return inlined(program, pieces) if pieces else Expanded(program, {})
 
-    def pieces(self, node: Node, program: ExportedProgram) -> ExportedProgram | None:
-        """Return the pieces of a node of a program or of one of its branches, if it has any."""
+    def pieces(self, node: Node, program: ExportedProgram, method: str) -> ExportedProgram | None:
+        """Return the pieces of a node of a method or of one of its branches, if it has any."""
         # Most ops are in no table, which spares tracing them. And a plugin that writes an op with
         # the same op means it to stay.
         op = aten_op(node.target)
@@ -85,10 +85,12 @@ class Expander:
             return None
         key = _key(node)
         if key not in self._known:
-            self._known[key] = self._decomposed(node, program)
+            self._known[key] = self._decomposed(node, program, method)
         return self._known[key]
 
-    def _decomposed(self, node: Node, program: ExportedProgram) -> ExportedProgram | None:
+    def _decomposed(
+        self, node: Node, program: ExportedProgram, method: str
+    ) -> ExportedProgram | None:
         """Run one op by itself through the decomposition and the edge conversion."""
         op = aten_op(node.target)
         table = {o: pieces for o, pieces in self.table.items() if o is op or o not in self.kept}
@@ -101,12 +103,12 @@ class Expander:
                 table.pop(op, None)
             if written is None:
                 return None
-            written = self.finish(written, table)
+            written = self.finish(written, method, table)
             edge = self._to_edge(node, written, formula is not None)
         if edge is None:
             return None
         kept = [piece.name for piece in edge.graph.nodes if aten_op(piece.target) in self.kept]
-        pieces = self.expand(edge, kept).program
+        pieces = self.expand(edge, method, kept).program
         # Simplified by themselves, they are the same everywhere.
         return self.simplify(pieces) if self.simplify else pieces
 

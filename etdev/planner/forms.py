@@ -65,7 +65,7 @@ class Forms:
         """Return the method with some ops expanded."""
         key = frozenset(expanded)
         if key not in self._forms:
-            shown = self.expander.expand(self.program, key)
+            shown = self.expander.expand(self.program, self.method, key)
             self.pinning.note(shown.program.graph, shown.pieces)
             self._forms[key] = Form(MethodGraph(shown.program, self.method), shown.pieces)
         return self._forms[key]
@@ -74,11 +74,11 @@ class Forms:
         """Return those of some nodes that have a decomposition."""
         program = form.graph.program if form else self.program
         nodes = {node.name: node for node in program.graph.nodes}
-        return [name for name in names if self.expander.pieces(nodes[name], program)]
+        return [name for name in names if self.expander.pieces(nodes[name], program, self.method)]
 
     def decompose(self, ops: Collection[str]) -> Mapping[str, str]:
         """Expand some ops for good, as no plugin has them whole; return the op of each piece."""
-        expanded = self.expander.expand(self.program, ops)
+        expanded = self.expander.expand(self.program, self.method, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
         self.whole = {op: requesters for op, requesters in self.whole.items() if op not in ops}

@@ -19,7 +19,7 @@ from etdev.quirks import (
 )
 from etdev.quirks.emission import UNREAD_ORDER
 from etdev.schema.fault import Fault, FaultyOps
-from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, Since
+from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, SourceDifference
 from etdev.schema.stages import (
     DECOMPOSE,
     EMIT,
@@ -59,7 +59,7 @@ __all__ = [
     "Quirk",
     "Rejection",
     "Row",
-    "Since",
+    "SourceDifference",
     "Stage",
 ]
 # Stage by stage, each in this order.

@@ -16,7 +16,7 @@ from etdev.graph.inlining import call
 from etdev.graph.nodes import graph_modules, is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
-from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
+from etdev.schema.quirk import Nodes, Quirk, Rejection, SourceDifference
 from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, VALIDATE, OwnProgram
 from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
@@ -196,7 +196,9 @@ NARROWED_RANGES = Quirk(
     summary="A dynamic size that may be 0 or 1 is taken to be 2 or more.",
     upstream="report written 2026-11-27; executorch/exir/_program_utils.py, "
     "_get_updated_range_constraints",
-    find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
+    find=SourceDifference(
+        lambda program, source: narrowed_ranges(program, source.range_constraints)
+    ),
     fix=widen,
 )
 QUIRKS = (UNKNOWN_POSITIONS, SIGNED_REMAINDERS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES)

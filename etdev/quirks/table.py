@@ -19,7 +19,7 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.fix import Fix
 from etdev.schema.method import Method
-from etdev.schema.quirk import Check, In, Nodes, Op, Rejection, Row, Since, T
+from etdev.schema.quirk import Check, In, Nodes, Op, Rejection, Row, SourceDifference, T
 from etdev.schema.releases import warn_of_untried
 from etdev.schema.stages import EXPORT, Stage
 from etdev.upstream.operators import overload_of
@@ -157,7 +157,7 @@ class Index(Generic[In]):
 
     def found(self, find: Callable[[In], Iterable[T]]) -> list[T]:
         """Return what `Quirk.find` finds."""
-        if isinstance(find, Since):
+        if isinstance(find, SourceDifference):
             # Rows of programs have it.
             program = cast(ExportedProgram, self.program)
             return list(find.find(program, self.source or program))

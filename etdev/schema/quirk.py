@@ -50,8 +50,8 @@ class Nodes:
 
 
 @frozen(eq=False)
-class Since(Generic[T]):
-    """A difference, found between a program and the one that etdev was given.
+class SourceDifference(Generic[T]):
+    """A difference between a program and the one that etdev was given, which a row looks for.
 
     Args:
         find: A function of the current program and the given one; it returns what it finds.

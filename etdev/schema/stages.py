@@ -30,7 +30,8 @@ In_co = TypeVar("In_co", covariant=True)
 class Stage(Generic[In_co]):
     """A stage of the pipeline; its type is the type of the program that it is given.
 
-    Rows of the quirks table look at that program before the stage begins. A fix returns a changed
+    Rows of the quirks table look at that program before the stage runs; those of `validate` after
+    ExecuTorch's verifier has seen it, which refuses what their fixes add. A fix returns a changed
     copy of it, except for an `OwnProgram` or a GraphModule, which it may change in place.
 
     Args:

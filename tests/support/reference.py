@@ -90,7 +90,7 @@ CHAPTERS = (
             "etdev.quirks:Quirk",
             "etdev.quirks:Stage",
             "etdev.quirks:Nodes",
-            "etdev.quirks:Since",
+            "etdev.quirks:SourceDifference",
             "etdev.quirks:Rejection",
             "etdev.quirks:FaultyOps",
         ),

@@ -8,13 +8,14 @@ from attrs import evolve
 from support.models.small import Function
 from support.quirks.rows import ROWS
 
-from etdev import Lowerer, Plan
+from etdev import KeepWhole, Lowerer, Plan, hookimpl
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
+from etdev.graph import op_name
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
 from etdev.report import presenters
-from etdev.schema.quirk import Nodes, Quirk, Rejection, Since
-from etdev.schema.stages import PREPARE, VALIDATE
+from etdev.schema.quirk import Nodes, Quirk, Rejection, SourceDifference
+from etdev.schema.stages import PREPARE, TO_EDGE, VALIDATE
 
 aten = torch.ops.aten
 
@@ -116,9 +117,8 @@ def test_a_difference_to_the_program_before_is_found():
     def longer(program, before):
         return list(program.graph.nodes)[len(before.graph.nodes) :]
 
-    fixer = Fixer(
-        Table([row(find=Since(longer), refusal=evolve(REFUSAL, what="{names} came later"))])
-    )
+    refusal = evolve(REFUSAL, what="{names} came later")
+    fixer = Fixer(Table([row(find=SourceDifference(longer), refusal=refusal)]))
     before, after = exported(), exported()
     assert fixer.apply(PREPARE, before, "forward") is before
     after.graph.placeholder("late")
@@ -146,6 +146,33 @@ def test_a_row_that_acts_is_in_the_plan_with_its_nodes_and_line():
     assert rows["initial-values"].stage == "validate"
     assert Plan.from_json(plan.to_json()) == plan
     assert "fixed" in {sheet.columns[0] for sheet in presenters.sheets(plan)}
+
+
+def test_a_row_that_acts_on_pieces_is_listed_under_the_method_of_their_op():
+    class Writes:
+        name = "writer"
+
+        @hookimpl
+        def claim_nodes(self):
+            return None
+
+        @hookimpl
+        def keep_whole(self):
+            return KeepWhole((), decomposes=(aten.hardswish.default,))
+
+        @hookimpl
+        def decompose(self, node):
+            return torch.sin if op_name(node) == "aten.hardswish.default" else None
+
+        @hookimpl
+        def quirks(self):
+            return [row(name="sines", stage=TO_EDGE, fix=lambda program, found: program)]
+
+    inputs = (torch.ones(2),)
+    bent, cut = Function(torch.nn.functional.hardswish), Function(torch.relu)
+    plan = Lowerer([Writes()], cache=False).plan({"bent": (bent, inputs), "cut": (cut, inputs)})
+    assert [fix.row for fix in plan["bent"].fixes] == ["sines"]
+    assert plan["cut"].fixes == ()
 
 
 def test_rows_of_emission_are_in_the_plan_once_the_program_is_emitted():
