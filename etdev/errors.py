@@ -12,8 +12,8 @@ from collections.abc import Iterable
 __all__ = [  # noqa: RUF022
     "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
     "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
-    "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
-    "TuneError",
+    "MethodError", "CacheError", "LockError", "ArtifactError", "AuditError", "RunError",
+    "VerifyError", "TuneError",
 ]  # fmt: skip
 
 
@@ -76,6 +76,10 @@ class LoweringError(EtdevError):
 
 class CompileError(LoweringError):
     """A backend failed on one partition."""
+
+
+class MethodError(EtdevError, KeyError):
+    """A method that a plan doesn't have."""
 
 
 class CacheError(EtdevError):

@@ -42,6 +42,8 @@ def check_api(title: str, distribution: str, api: Any) -> None:
         for start, end in ((first, last), (OLDEST_API, API))
     )
     what = f"was written for version {written} of the hooks, and this etdev has {here}"
+    if distribution == _HERE:
+        raise ApiError(title, what, f"write it for version {API}, see etdev/hookspecs.py")
     raise ApiError(title, what, f"install a newer {'etdev' if first > API else distribution}")
 
 
@@ -108,7 +110,10 @@ class Plugin:
                 what = f"{name} is not marked as a hook"
                 raise PluginError(self.title, what, "put @hookimpl above it")
         if not self.hooks:
-            raise PluginError(self.title, "has no hooks", f"the hooks are {', '.join(HOOKS)}")
+            cure = f"the hooks are {', '.join(HOOKS)}"
+            if callable(getattr(self.implementation, "partition", None)):
+                cure = f'make a plugin of a Partitioner: etdev.adapt(..., name="{self.name}")'
+            raise PluginError(self.title, "has no hooks", cure)
         wrapped = [c.name for c in callers for h in c.get_hookimpls() if h.wrapper or h.hookwrapper]
         if wrapped:
             what = f"{wrapped[0]} is a wrapper, and there is nothing to wrap"

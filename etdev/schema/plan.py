@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, field, frozen
 
+from etdev.errors import MethodError
 from etdev.schema.displayed import Displayed
 from etdev.schema.documents import PLAN
 from etdev.schema.fix import Fix
@@ -90,8 +91,8 @@ class MethodPlan(Displayed):
 
 
 @frozen(repr=False)
-class Plan(Displayed):
-    """The plan of a whole program: one per method.
+class Plan(Displayed, Mapping[str, MethodPlan]):
+    """The plan of a whole program, a mapping from the names of its methods to their plans.
 
     Args:
         methods: In the order the program lists them.
@@ -133,7 +134,16 @@ class Plan(Displayed):
         return [*loading(self.state), *repeats(self.stored_again), *map(str, self.growths)]
 
     def __getitem__(self, method: str) -> MethodPlan:
-        return {plan.method: plan for plan in self.methods}[method]
+        for plan in self.methods:
+            if plan.method == method:
+                return plan
+        raise MethodError("plan", f"has no method {method!r}", f"it has {', '.join(self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (plan.method for plan in self.methods)
+
+    def __len__(self) -> int:
+        return len(self.methods)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""

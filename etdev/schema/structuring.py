@@ -37,6 +37,8 @@ def strict_converter(*, forbid_extra_keys: bool = True) -> JsonConverter:
     converter.register_structure_hook_factory(
         attrs.has, lambda kind, own: _of_table(own.gen_structure_attrs_fromdict(kind), kind)
     )
+    # A plan is a mapping of its methods, too.
+    converter.register_unstructure_hook_factory(attrs.has, converter.gen_unstructure_attrs_fromdict)
     return converter
 
 

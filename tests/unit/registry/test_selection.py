@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
 from etdev import hookspecs
 from etdev.errors import EtdevWarning, PluginError
@@ -463,6 +464,10 @@ def test_what_is_no_list_of_plugins_is_refused(wanted):
 
 def test_an_object_that_is_no_plugin_is_refused():
     assert refusal(Registry(), [3]) == f"int: has no hooks; the hooks are {HOOKS}"
+    cure = 'make a plugin of a Partitioner: etdev.adapt(..., name="XnnpackPartitioner")'
+    assert (
+        refusal(Registry(), [XnnpackPartitioner()]) == f"XnnpackPartitioner: has no hooks; {cure}"
+    )
 
 
 def test_discovery_lists_the_broken_ones_and_goes_on(install):
@@ -601,6 +606,16 @@ def test_a_plugin_for_other_hooks_is_left_out_alone(install, api, newer):
     (broken, ready) = found(registry)
     assert (broken.name, broken.plugin, ready.name) == ("a", None, "b")
     assert broken.problem == text.partition(": ")[2]
+
+
+def test_an_object_for_other_hooks_has_no_distribution_to_install():
+    class Old(Backend):
+        etdev_api = 0
+
+    assert refusal(Registry(), [Old()]) == (
+        "fake: was written for version 0 of the hooks, and this etdev has 1; "
+        "write it for version 1, see etdev/hookspecs.py"
+    )
 
 
 @pytest.mark.parametrize(("api", "runs"), [("(1, 2)", True), ("(0, 1)", True), ("(2, 3)", False)])

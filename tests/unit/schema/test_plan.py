@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from etdev.errors import MethodError
 from etdev.schema.device import Device
 from etdev.schema.ledger import Entry, Ledger, Verdict
 from etdev.schema.partition import CompileSpec, Partition
@@ -83,9 +84,19 @@ def test_a_method_of_a_plan_is_found_by_name():
     assert [partition.name for partition in plan.partitions] == ["trt_0", "cpu_0"]
 
 
-def test_an_unknown_method_of_a_plan_is_a_key_error():
-    with pytest.raises(KeyError, match=r"^'prefill'$"):
+def test_a_plan_maps_the_names_of_its_methods_to_their_plans():
+    plan = a_plan()
+    assert dict(plan.items()) == {method.method: method for method in plan.methods}
+    assert [*plan] == [*plan.keys()] == [method.method for method in plan.methods]
+    assert "prefill" not in plan
+    assert plan.get("prefill") is None
+
+
+def test_an_unknown_method_of_a_plan_is_a_named_error():
+    with pytest.raises(KeyError) as found:
         a_plan()["prefill"]
+    assert str(found.value) == f"plan: has no method 'prefill'; it has {', '.join(a_plan())}"
+    assert isinstance(found.value, MethodError)
 
 
 def test_the_owner_of_a_node_comes_from_the_ledger():
