@@ -10,6 +10,8 @@ from etdev.errors import ArtifactError
 BACKEND_ID = "CudaBackend"
 # ExecuTorch 1.5 starts its payload with it; that of 1.4 is two lines of text.
 _MAGIC = b"ETCUDAFQN3"
+# The next release's, with a library for each kind of GPU: the numbers that precede its key.
+_VARIANTS = {b"ETCUDAFQN4": struct.Struct("<II"), b"ETCUDAFQN5": struct.Struct("<III")}
 # nbytes, dtype, device type, offset, number of dimensions of one weight.
 _WEIGHT = struct.Struct("<QiiqI")
 _LENGTH = struct.Struct("<I")
@@ -39,22 +41,34 @@ def keys(payload: bytes) -> tuple[str, ...]:
         The keys in the order of the payload, each once; none if it is not a payload of CudaBackend.
     """
     try:
-        named = _of_weights(payload) if payload.startswith(_MAGIC) else _of_lines(payload)
+        named = _named(payload)
     except (struct.error, UnicodeDecodeError, ValueError):
         return ()
     return tuple(dict.fromkeys(named))
 
 
-def _of_lines(payload: bytes) -> list[str]:
-    library, weights = payload.decode().split("\n")
-    return [library, weights] if library.endswith("_so_blob") else []
-
-
-def _of_weights(payload: bytes) -> list[str]:
-    library, at = _text(payload, len(_MAGIC))
+def _named(payload: bytes) -> list[str]:
+    magic, at = payload[: len(_MAGIC)], len(_MAGIC)
+    if magic == _MAGIC:
+        library, at = _text(payload, at)
+        return [library, *_weights(payload, at)]
+    if magic not in _VARIANTS:
+        library, weights = payload.decode().split("\n")
+        return [library, weights] if library.endswith("_so_blob") else []
     (count,) = _LENGTH.unpack_from(payload, at)
     at += _LENGTH.size
-    named = [library]
+    libraries = []
+    for _ in range(count):
+        library, at = _text(payload, at + _VARIANTS[magic].size)
+        libraries.append(library)
+    return [*libraries, *_weights(payload, at)]
+
+
+def _weights(payload: bytes, at: int) -> list[str]:
+    """Return the keys of the weights, whose list is the rest of a payload."""
+    (count,) = _LENGTH.unpack_from(payload, at)
+    at += _LENGTH.size
+    named = []
     for _ in range(count):
         _, at = _text(payload, at)
         key, at = _text(payload, at)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from executorch.backends.cuda.cuda_backend import CudaBackend
+from torch.export import ExportedProgram
 
 from etdev import EtdevWarning
+
+if TYPE_CHECKING:
+    # ExecuTorch 1.4 has none.
+    from executorch.backends.cuda.cuda_weight_collector import (
+        CudaWeightArtifact,
+        CudaWeightCollector,
+    )
 
 _MISSED = (
     "AOTInductor calls {kernels}, which CudaBackend's runtime does not have. etdev-cuda foresees "
@@ -32,6 +42,7 @@ def changed(*, inside: bool, fatbin: bool) -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(_replaced("collect_unsupported_fallback_kernels", _naming))
+        stack.enter_context(_replaced("_preprocess_with_weight_collector", _keyed))
         if inside:
             stack.enter_context(_replaced("preprocess_multimethod", _storing_inside))
         if not fatbin:
@@ -70,6 +81,42 @@ def _naming(collect: Callable[[set[str]], Any]) -> Callable[..., Any]:
             raise RuntimeError(_MISSED.format(kernels=", ".join(sorted(missing)))) from error
 
     return collecting
+
+
+def _keyed(compile_one: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a compiler of one program that stores each weight under a key of its own.
+
+    CudaBackend's keys are the names of weights, so that two modules with a `l.weight` each are
+    refused, and two with a cache of the same name and first value share its memory. The runtime
+    takes any key: it binds weights by the names that stand beside the keys.
+    """
+
+    def compiled(program: ExportedProgram, specs: Any, collector: CudaWeightCollector) -> Any:
+        written = set(program.graph_signature.buffers_to_mutate.values())
+        method = CudaBackend.method_name_from_compile_specs(specs)
+        add = collector.add_preprocess_result
+
+        def added(result: Any, weights: CudaWeightArtifact, device: str) -> None:
+            add(result, _with_own_keys(weights, written, method), device)
+
+        with mock.patch.object(collector, "add_preprocess_result", added):
+            return compile_one(program, specs, collector)
+
+    return compiled
+
+
+def _with_own_keys(
+    weights: CudaWeightArtifact, written: Collection[str], method: str
+) -> CudaWeightArtifact:
+    """Return weights with keys by content, and buffers that the program writes by method."""
+    entries, storages = [], {}
+    for entry in weights.entries:
+        data = weights.storages[entry.storage_key]
+        own = method if entry.fqn in written else data.sha256().hex()[:16]
+        key = f"{entry.storage_key}@{own}"
+        entries.append(replace(entry, storage_key=key))
+        storages[key] = data
+    return replace(weights, entries=entries, storages=storages)
 
 
 def _storing_inside(compile_all: Callable[..., Any]) -> Callable[..., Any]:

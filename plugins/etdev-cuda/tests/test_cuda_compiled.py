@@ -188,3 +188,25 @@ def test_models_of_the_matrix_compute_what_eager_does(model):
 def test_delegates_between_other_nodes_share_their_weights():
     module, inputs = decoders.shared_constant()
     assert_compiles_and_computes(module, inputs, [Takes("taker", ("cos.default",)), "cuda"])
+
+
+class Counting(nn.Module):
+    """A layer, and the number of calls so far."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.l = nn.Linear(4, out)
+        self.register_buffer("calls", torch.zeros(1, 4))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return self.l(x + self.calls)
+
+
+def test_methods_of_two_modules_have_weights_and_state_of_equal_names():
+    methods, inputs = {"one": Counting(3), "two": Counting(3)}, (torch.randn(2, 4),)
+    eager = copy.deepcopy(methods)
+    lowered = Lowerer(["cuda"]).lower({name: (own, inputs) for name, own in methods.items()})
+    for name, own in eager.items():
+        calls = [inputs, *(fresh(inputs, n) for n in (1, 2))]
+        assert_computes(lowered, own, calls, method=name)

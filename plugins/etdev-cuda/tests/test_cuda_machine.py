@@ -1,5 +1,6 @@
 """A machine without a GPU: planning works, and lowering says what is missing."""
 
+import struct
 import subprocess
 import sys
 
@@ -99,7 +100,29 @@ def test_the_payload_of_executorch_1_5_names_its_data():
         assert payload.keys(encoded[:end]) == ()
 
 
+@pytest.mark.parametrize(
+    ("magic", "first", "second"),
+    [(b"ETCUDAFQN4", (80, 0), (90, 90)), (b"ETCUDAFQN5", (80, 0, 0), (90, 90, 1))],
+)
+def test_the_payload_of_the_next_release_names_a_library_for_each_kind_of_gpu(magic, first, second):
+    """Written by hand as encode_cuda_multi_arch_metadata of ExecuTorch's main branch does."""
+
+    def text(value):
+        return struct.pack("<I", len(value)) + value
+
+    def variant(numbers, key):
+        return struct.pack(f"<{len(numbers)}I", *numbers) + text(key)
+
+    weight = text(b"w") + text(b"key:w") + struct.pack("<QiiqI2q2q", 8, 6, 1, 0, 2, 2, 3, 3, 1)
+    variants = variant(first, b"a_so_blob") + variant(second, b"b_so_blob")
+    encoded = magic + struct.pack("<I", 2) + variants + struct.pack("<I", 1) + weight
+    assert payload.keys(encoded) == ("a_so_blob", "b_so_blob", "key:w")
+    for end in range(len(encoded)):
+        assert payload.keys(encoded[:end]) == ()
+
+
 @given(st.binary())
 def test_any_bytes_can_be_looked_at(data):
-    assert all(isinstance(key, str) for key in payload.keys(b"ETCUDAFQN3" + data))
+    for magic in (b"ETCUDAFQN3", b"ETCUDAFQN4", b"ETCUDAFQN5"):
+        assert all(isinstance(key, str) for key in payload.keys(magic + data))
     assert all(isinstance(key, str) for key in payload.keys(data))

@@ -31,16 +31,33 @@ class Sum(nn.Module):
         return x
 
 
+class Sums(nn.Module):
+    """The sum of all inputs so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3, 4))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 2
+
+
 def program(**buffers):
     return torch.export.export(Sum(**buffers), X)
 
 
-def stored(folder, methods, registry=DEFAULT):
+def stored(folder, methods, registry=DEFAULT, **options):
     """Bytes by key in the .ptd that a lowering writes."""
-    Lowerer(["cuda"], registry=registry).lower(methods).save(folder / "net.pte")
+    Lowerer(["cuda"], registry=registry, **options).lower(methods).save(folder / "net.pte")
     (data,) = folder.glob("*.ptd")
     payload = FlatTensorSerializer().deserialize(Cord(data.read_bytes()))
     return {key: payload.buffers[e.buffer_index] for key, e in payload.named_data.items()}
+
+
+def names(keys):
+    """The weights' names in the keys of named data: what follows @ tells contents apart."""
+    return sorted(key.rpartition(":")[2].partition("@")[0] for key in keys)
 
 
 def numbers(start):
@@ -56,23 +73,38 @@ def test_every_lowering_asks_for_weights_one_by_one(registry, aoti):
 
 def test_each_weight_is_stored_as_its_own_bytes(tmp_path):
     data = stored(tmp_path, program(first=numbers(0), second=numbers(12)))
-    values = {key.rpartition(":")[2]: bytes(value) for key, value in data.items()}
-    assert values == {
-        "first": numbers(0).numpy().tobytes(),
-        "second": numbers(12).numpy().tobytes(),
-    }
+    assert names(data) == ["first", "second"]
+    values = {numbers(0).numpy().tobytes(), numbers(12).numpy().tobytes()}
+    assert set(map(bytes, data.values())) == values
 
 
 def test_views_of_one_tensor_are_weights_of_their_own(tmp_path):
     base = torch.arange(24.0)
     keys = stored(tmp_path, program(base=base[:12], view=base[12:].reshape(3, 4)))
-    assert sorted(key.rpartition(":")[2] for key in keys) == ["base", "view"]
+    assert names(keys) == ["base", "view"]
 
 
 def test_one_name_in_two_shapes_is_stored_once(tmp_path):
     methods = {"flat": program(w=numbers(0).flatten()), "square": program(w=numbers(0))}
     keys = stored(tmp_path, methods)
-    assert [key.rpartition(":")[2] for key in keys] == ["w"]
+    assert names(keys) == ["w"]
+
+
+@pytest.mark.parametrize("devices", [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1")])
+def test_one_name_of_two_modules_is_stored_for_each(tmp_path, devices):
+    methods = {"one": program(w=numbers(0)), "two": program(w=numbers(12))}
+    by_method = {"cuda": dict(zip(methods, devices, strict=True))}
+    data = stored(tmp_path, methods, devices=by_method)
+    assert names(data) == ["w", "w"]
+    values = {numbers(0).numpy().tobytes(), numbers(12).numpy().tobytes()}
+    assert set(map(bytes, data.values())) == values
+
+
+def test_buffers_that_methods_write_are_kept_apart_although_they_begin_alike(tmp_path):
+    methods = {name: torch.export.export(Sums(), X) for name in ("one", "two")}
+    keys = stored(tmp_path, methods)
+    assert names(keys) == ["total", "total"]
+    assert {key.partition("@")[2] for key in keys} == {"one", "two"}
 
 
 def test_constants_that_the_model_does_not_name_are_kept_apart_by_library(tmp_path):
@@ -90,7 +122,8 @@ def test_the_device_is_part_of_the_key_and_low_memory_keeps_the_gpus(tmp_path):
     default = stored(tmp_path, program(w=numbers(0)))
     low = stored(tmp_path / "low", program(w=numbers(0)), LOW_MEMORY)
     # The fake compiles on the CPU, where low memory keeps clones of what belongs on the GPU.
-    assert (list(default), list(low)) == (["cuda_fqn_weight:cpu:w"], ["cuda_fqn_weight:cuda:w"])
+    kinds = [key.partition("@")[0] for key in (*default, *low)]
+    assert kinds == ["cuda_fqn_weight:cpu:w", "cuda_fqn_weight:cuda:w"]
     assert list(map(bytes, default.values())) == list(map(bytes, low.values()))
 
 
