@@ -7,12 +7,10 @@ state, such as a counter in Python, stays as it was during the export.
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any
+from types import CellType
 
 import torch
 from torch.export import ExportedProgram
@@ -26,7 +24,7 @@ from etdev.edge.reference import (
     untouched_random_state,
 )
 from etdev.errors import EtdevWarning, SourceError
-from etdev.quirks.python_state import Reach, are_equal, attributes, changed, places_of
+from etdev.quirks.variables import Identities, Variable, identities, variables_of
 from etdev.schema.method import Method
 from etdev.schema.quirk import Check, Quirk
 from etdev.schema.stages import EXPORT
@@ -38,9 +36,8 @@ _CURE = (
     "give it as an input"
 )
 _CONSTANT = "torch.export baked in a value that changes between calls: "
-_CALLS = 3
-# At most this many further calls, within a time, if something is known to change, and if not.
-_FURTHER = {True: (100, 1.0), False: (6, 0.1)}
+# Floats are multiplied by these, so that what is kept from the call before differs.
+_FACTORS = (1, 7 / 8, 6 / 8)
 
 
 @contextmanager
@@ -55,39 +52,48 @@ def repeated(found: Sequence[Method]) -> Iterator[Check]:
         SourceError: The two calls differ.
     """
     (method,) = found
-    model: Any = method.model
+    model = method.model
+    assert isinstance(model, torch.nn.Module)
     module = model
     # A module that can't be copied, such as one that holds a generator, is called itself.
     with suppress(Exception):
         (module,) = duplicates([model], [{}])
     with untouched_random_state(), _deterministic():
         assigned, moving = _repeat(method, module)
-    given = places_of(attributes(model))
+    given = variables_of(model)
 
     def check(program: ExportedProgram) -> str | None:
         if assigned and not _agree(module, program):
-            what = f"its calls assign to {', '.join(sorted(assigned))}, and torch.export forgets it"
+            what = f"assigns to {_list(assigned)}, which torch.export does not preserve"
             raise SourceError(method.name, what, _CURE)
         if not moving:
             return None
-        warnings.warn(f"{method.name}: {_CONSTANT}{moving}; {_CURE}", EtdevWarning, 2)
-        return _CONSTANT + moving
+        warnings.warn(f"{method.name}: {_CONSTANT}{_list(moving)}; {_CURE}", EtdevWarning, 2)
+        return _CONSTANT + _list(moving)
 
     try:
         yield check
     finally:
-        for path, place in places_of(attributes(model)).items():
-            if not isinstance(place.value, (FakeTensor, FunctionalTensor)):
-                continue
-            if path in given and isinstance(place.owner, (dict, list)):
-                place.owner[place.key] = given[path].value
-            elif isinstance(place.owner, dict):
-                del place.owner[place.key]
+        _untrace(variables_of(model), given)
+
+
+def _untrace(variables: Iterable[Variable], given: Iterable[Variable]) -> None:
+    """Set variables with traced values to those that they had before."""
+    values = {(id(owner), key): value for _, owner, key, value in given}
+    for _, owner, key, value in variables:
+        if isinstance(value, (FakeTensor, FunctionalTensor)):
+            before = values.get((id(owner), key))
+            if before is not None and isinstance(owner, (dict, list)):
+                owner[key] = before
+            elif before is not None and isinstance(owner, CellType):
+                owner.cell_contents = before
+            elif isinstance(owner, dict):
+                del owner[key]
 
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Have kernels compute the same bits each time, on a CPU with several threads, too."""
+    """Use deterministic kernels, which a CPU with several threads needs, too."""
     before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("warn")
     try:
@@ -98,7 +104,7 @@ def _deterministic() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-def _repeat(method: Method, module: torch.nn.Module) -> tuple[set[str], str]:
+def _repeat(method: Method, module: torch.nn.Module) -> tuple[set[str], set[str]]:
     """Call a module again with the same inputs, parameters, buffers and random state of torch.
 
     Returns:
@@ -109,52 +115,32 @@ def _repeat(method: Method, module: torch.nn.Module) -> tuple[set[str], str]:
         SourceError: The calls differ.
     """
     leaves, structure = pytree.tree_flatten((method.inputs, method.kwargs))
-    call = partial(_results, module, leaves, structure, {})
-    reached, again, before = Reach(), Reach(), places_of(attributes(module))
+    before = identities(module)
     try:
-        with reached.watching():
-            first, replaced = call()
+        first, replaced = _results(module, leaves, structure)
         torch.testing.assert_close(first, first, equal_nan=True)
     except Exception:
         # It fails in torch.export, too, or has no values to compute with.
-        return set(), ""
-    once = places_of((*attributes(module), *reached.current()))
-    own = {key for key in changed(before, once) if key in before or key[0].startswith("self.")}
-    assigned = {path for path, _ in own} | replaced
-    began = time.monotonic()
-    with again.watching():
-        problem = _difference(call, first)
-    twice = places_of((*attributes(module), *again.current()))
-    roots = {None, *(reached.roots.keys() & again.roots.keys())}
-    moving = {path for path, root in changed(once, twice, copied=False) if root in roots}
-    number, limit_s = _FURTHER[bool(moving)]
-    while problem is None and number and time.monotonic() < began + limit_s:
-        problem, number = _difference(call, first), number - 1
-    if problem:
-        names = ", ".join(sorted(assigned | moving)) or "something in Python"
-        what = f"two calls with the same inputs and buffers differ; {_CONSTANT}{names}"
-        raise SourceError(method.name, what, _CURE) from problem
-    return assigned, ", ".join(sorted(moving))
-
-
-def _difference(call: Callable[[], Any], first: dict[str, Any]) -> Exception | None:
-    """Call a module again; return the error if its results differ from the first ones."""
+        return set(), set()
+    once, error = identities(module), None
     try:
-        torch.testing.assert_close(call()[0], first, rtol=0, atol=0, equal_nan=True)
-    except Exception as error:
-        return error
-    return None
+        second, _ = _results(module, leaves, structure)
+        torch.testing.assert_close(second, first, rtol=0, atol=0, equal_nan=True)
+    except Exception as problem:
+        error = problem
+    twice = identities(module)
+    assigned, moving = _changed(before, once) | replaced, _changed(once, twice)
+    if error:
+        names = _list(assigned | moving) or "something in Python"
+        what = f"two calls with the same inputs and buffers differ; {_CONSTANT}{names}"
+        raise SourceError(method.name, what, _CURE) from error
+    return assigned, moving
 
 
 def _results(
-    module: torch.nn.Module,
-    leaves: Sequence[Any],
-    structure: pytree.TreeSpec,
-    copies: dict[int, torch.Tensor],
-) -> tuple[dict[str, Any], set[str]]:
+    module: torch.nn.Module, leaves: Sequence[object], structure: pytree.TreeSpec
+) -> tuple[dict[str, object], set[str]]:
     """Call a module with copies of its parameters and buffers.
-
-    `copies` are those of an earlier call, by the identity of the tensor; the new ones are added.
 
     Returns:
         Its results and the new values of buffers, and the names of buffers that were assigned to.
@@ -167,26 +153,24 @@ def _results(
         # A quantised weight made of several tensors is written by no call.
         if not is_traceable_wrapper_subclass(value)
     }
-    # Comparing a copy is quicker than making another one. Tied tensors stay tied.
-    for known, value in {id(value): value for value in named.values()}.items():
-        if known not in copies or not are_equal(copies[known], value):
-            copies[known] = value.detach().clone()
-    given = {name: copies[id(value)] for name, value in named.items()}
-    identities, state = {name: _identity(value) for name, value in given.items()}, dict(given)
+    # Tied tensors stay tied.
+    copies = {id(value): value.detach().clone() for value in named.values()}
+    state = {name: copies[id(value)] for name, value in named.items()}
+    given = {name: _memory(value) for name, value in state.items()}
 
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments: object, **keywords: object) -> object:
         return functional_call(module, state, arguments, keywords, tie_weights=False)
 
     with torch_random_state():
         values = pytree.tree_leaves(called(call, leaves, structure))
     results = [value for value in values if isinstance(value, (torch.Tensor, int, float, complex))]
-    replaced = {f"self.{n}" for n, before in identities.items() if _identity(state[n]) != before}
+    replaced = {f"self.{name}" for name, value in state.items() if _memory(value) != given[name]}
     buffers = [name for name, value in named.items() if not isinstance(value, torch.nn.Parameter)]
     return {"": results, **{name: state[name] for name in buffers}}, replaced
 
 
-def _identity(value: torch.Tensor) -> Any:
-    # What is assigned to the `data` of a tensor leaves no other trace.
+def _memory(value: torch.Tensor) -> tuple[int, object]:
+    """Return what stays equal while nothing is assigned to a tensor, or to its `data`."""
     strided = value.layout is torch.strided
     return id(value), StorageWeakRef(value.untyped_storage()).cdata if strided else None  # type: ignore[no-untyped-call]
 
@@ -194,23 +178,31 @@ def _identity(value: torch.Tensor) -> Any:
 def _agree(module: torch.nn.Module, program: ExportedProgram) -> bool:
     """Return True if calls of a module and its program agree, on several inputs."""
     exported, (leaves, structure) = program.module(), pytree.tree_flatten(program.example_inputs)
-    for call in range(_CALLS):
-        # With other values for each call, what is kept from the call before differs.
+    for factor in _FACTORS:
         floats = [isinstance(v, torch.Tensor) and v.is_floating_point() for v in leaves]
         pairs = zip(leaves, floats, strict=True)
-        inputs = [value * (1 - call / 8) if varies else value for value, varies in pairs]
+        inputs = [value * factor if varies else value for value, varies in pairs]
         try:
-            expected, _ = _results(module, inputs, structure, {})
+            expected, _ = _results(module, inputs, structure)
         except Exception:  # It may check its inputs.
             continue
         try:
-            given, _ = _results(exported, inputs, structure, {})
+            given, _ = _results(exported, inputs, structure)
             both = expected.keys() & given.keys()
             pair = ({name: values[name] for name in both} for values in (given, expected))
             torch.testing.assert_close(*pair, equal_nan=True)
         except Exception:
             return False
     return True
+
+
+def _changed(before: Identities, after: Identities) -> set[str]:
+    """Return the names of variables whose values were replaced, added or removed."""
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 FORGOTTEN_STATE = Quirk(
