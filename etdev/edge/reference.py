@@ -6,7 +6,6 @@ import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,18 +37,20 @@ class Reference:
         names = [name for name in (*written(program), *shared) if name in values]
         return cls(method, program, {name: values[name].detach().clone() for name in names})
 
-    def example(self) -> tuple[list[Any], pytree.TreeSpec]:
+    def example(self) -> tuple[list[object], pytree.TreeSpec]:
         """Return the example inputs in the order of the program's inputs, and their structure."""
         leaves, spec = pytree.tree_flatten(self.program.example_inputs or self.method.example())
         return leaves, spec
 
-    def given(self, inputs: Any) -> list[list[Any]]:
+    def given(self, inputs: object) -> list[list[object]]:
         """Return the leaves of a tuple of arguments, a list of such tuples, or None."""
         calls = inputs if isinstance(inputs, list) else [inputs]
         return [self._leaves(call) for call in calls if call is not None]
 
-    def _leaves(self, arguments: Any) -> list[Any]:
-        own = (arguments,) if isinstance(arguments, torch.Tensor) else tuple(arguments)
+    def _leaves(self, arguments: object) -> list[object]:
+        own: tuple[object, ...] = (arguments,)
+        if isinstance(arguments, Iterable) and not isinstance(arguments, torch.Tensor):
+            own = tuple(arguments)
         _, keywords = self.program.example_inputs or self.method.example()
         leaves, structure = pytree.tree_flatten((own, dict(keywords)))
         if structure != self.example()[1]:
@@ -95,7 +96,7 @@ def modules_of(references: Sequence[Reference]) -> list[torch.nn.Module]:
 
 
 def duplicates(
-    modules: Sequence[torch.nn.Module], states: Sequence[Mapping[str, Any]]
+    modules: Sequence[torch.nn.Module], states: Sequence[Mapping[str, object]]
 ) -> list[torch.nn.Module]:
     """Copy modules whose calls may change their states, without weights that no call writes."""
     named = [dict(module.named_parameters(remove_duplicate=False)) for module in modules]
@@ -109,8 +110,8 @@ def duplicates(
 
 
 def called(
-    module: Callable[..., Any], leaves: Sequence[Any], structure: pytree.TreeSpec
-) -> tuple[list[Any], list[Any]]:
+    module: Callable[..., object], leaves: Sequence[object], structure: pytree.TreeSpec
+) -> tuple[list[object], list[object]]:
     """Return the outputs of a module in PyTorch, and copies of its inputs after the call.
 
     Both are flat and without None, which a .pte has neither as input nor as output.
@@ -123,7 +124,7 @@ def called(
     return [v for v in outputs if v is not None], [v for v in own if v is not None]
 
 
-def _copies(values: Sequence[Any]) -> list[Any]:
+def _copies(values: Sequence[object]) -> list[object]:
     return [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values]
 
 

@@ -6,7 +6,6 @@ import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -74,9 +73,9 @@ def refuse_without_values(method: str, program: ExportedProgram) -> None:
 
 def methods_of(
     model: object,
-    inputs: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    inputs: object = None,
+    kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
 ) -> dict[str, Method]:
     """Make methods of a model in any of the forms that `Lowerer.plan` accepts."""
     if not isinstance(model, Mapping):
@@ -108,7 +107,7 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
         raise SourceError(str(path), what, cure) from error
 
 
-def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
+def _unpacked(value: object) -> tuple[object, object, object, object]:
     items = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(items) <= 4:
         raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
@@ -122,7 +121,7 @@ def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _method(
-    name: str, model: Any, inputs: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+    name: str, model: object, inputs: object, kwargs: object, dynamic_shapes: object
 ) -> Method:
     if isinstance(model, Method):
         return model
@@ -132,10 +131,11 @@ def _method(
         raise SourceError(name, f"{type(model).__name__} is not a model", _SHAPE)
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise SourceError(name, f"keyword inputs are {type(kwargs).__name__}", "give a dict")
+    keywords = dict(kwargs or {})
     if isinstance(inputs, Mapping):
-        inputs, kwargs = (), {**inputs, **(kwargs or {})}
-    elif inputs is None and kwargs:
-        inputs = ()
-    elif inputs is not None:
-        inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    return Method(name, model, inputs, dict(kwargs or {}), dynamic_shapes)
+        return Method(name, model, (), {**inputs, **keywords}, dynamic_shapes)
+    if isinstance(inputs, (tuple, list)):
+        return Method(name, model, tuple(inputs), keywords, dynamic_shapes)
+    if inputs is None:
+        return Method(name, model, () if keywords else None, keywords, dynamic_shapes)
+    return Method(name, model, (inputs,), keywords, dynamic_shapes)

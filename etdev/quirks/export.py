@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from attrs import evolve
@@ -30,10 +29,10 @@ def shared_inputs(method: Method) -> list[torch.Tensor]:
 
 
 def copy_inputs(method: Method, _: Sequence[torch.Tensor]) -> Method:
-    """Make the example inputs tensors of their own, which torch can trace."""
+    """Copy example inputs that are one tensor, or that torch can't trace."""
     seen: set[int] = set()
 
-    def own(value: Any) -> Any:
+    def own(value: object) -> object:
         if not isinstance(value, torch.Tensor):
             return value
         copied = id(value) in seen or value.is_inference()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -54,6 +53,7 @@ def _wide(node: Node) -> torch.dtype:
     numbers = [value for _, value in _scalars(node) if type(value) in (int, float)]
     wide = torch.float32 if any(isinstance(n, float) for n in numbers) else torch.int64
     for value in _values(node):
+        assert isinstance(value, torch.Tensor)
         wide = torch.promote_types(wide, value.dtype)
     return wide
 
@@ -71,7 +71,7 @@ def _is_widened(node: Node) -> bool:
     return result.dtype not in (_wide(node), torch.bool)
 
 
-def _values(node: Node) -> Iterator[Any]:
+def _values(node: Node) -> Iterator[object]:
     return (source.meta.get("val") for source in node.all_input_nodes)
 
 

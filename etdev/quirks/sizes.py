@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from attrs import frozen
+from sympy import Expr, Symbol
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, statically_known_true
@@ -22,6 +22,9 @@ from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
 
 aten = torch.ops.aten
+Range = ValueRanges[Expr]
+# A symbolic size, and the range that it was given.
+Given = tuple[Symbol, Range]
 
 
 def _may_be_out(node: Node) -> bool:
@@ -71,7 +74,7 @@ class Size:
 
     name: str
     dim: int
-    size: Any
+    size: torch.SymInt
     bound: int | None
 
 
@@ -85,13 +88,13 @@ def _sizes(program: ExportedProgram) -> Iterator[Size]:
 def _may_be_negative(node: Node) -> bool:
     """Return True if an operand of an integer's remainder may be negative, as far as is known."""
     operands = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in node.args]
-    return isinstance(node.meta.get("val"), torch.SymInt) and any(_least(v) < 0 for v in operands)
+    return isinstance(node.meta.get("val"), torch.SymInt) and any(map(_reaches_below_0, operands))
 
 
-def _least(number: Any) -> Any:
-    """Return the lower bound of an integer, with sizes of 2 or more taken for 0 or more."""
+def _reaches_below_0(number: object) -> bool:
+    """Return True if an integer may be negative, with sizes of 2 or more taken for 0 or more."""
     if not isinstance(number, torch.SymInt):
-        return number
+        return isinstance(number, int) and number < 0
     # torch takes sizes for 2 or more that may be 0 or 1.
     known = number.node.shape_env.var_to_range
     sizes = {
@@ -99,7 +102,7 @@ def _least(number: Any) -> Any:
         for symbol, given in known.items()
         if symbol_is_type(symbol, SymT.SIZE) and given.lower == 2
     }
-    return bound_sympy(number.node.expr, {**known, **sizes}).lower
+    return bool(bound_sympy(number.node.expr, {**known, **sizes}).lower < 0)
 
 
 def sign_as_divisors(program: OwnProgram, found: Sequence[Node]) -> OwnProgram:
@@ -132,14 +135,14 @@ def unbounded_sizes(program: ExportedProgram) -> list[Size]:
     return list(first.values())
 
 
-def narrowed_ranges(program: ExportedProgram, given: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+def narrowed_ranges(program: ExportedProgram, given: Mapping[Symbol, Range]) -> list[Given]:
     """Return the symbols whose ranges began lower when they were given, with these ranges."""
     now = program.range_constraints
     return [(s, was) for s, was in given.items() if s in now and was.lower < now[s].lower]
 
 
-def widen(program: ExportedProgram, found: Sequence[tuple[Any, Any]]) -> ExportedProgram:
-    """Say in a program that sizes may be as small as they were given."""
+def widen(program: ExportedProgram, found: Sequence[Given]) -> ExportedProgram:
+    """Restore the lower bounds that sizes were given."""
     ranges = dict(program.range_constraints)
     for symbol, given in found:
         ranges[symbol] = type(given)(given.lower, ranges[symbol].upper)

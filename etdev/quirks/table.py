@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 from attrs import define, field, frozen
 from torch.export import ExportedProgram
@@ -161,9 +161,11 @@ class Index(Generic[In]):
             # Rows of programs have it.
             program = cast(ExportedProgram, self.program)
             return list(find.find(program, self.source or program))
-        return list(self._nodes(find) if isinstance(find, Nodes) else find(self.program))
+        if isinstance(find, Nodes):
+            return cast(list[T], self._nodes(find))
+        return list(find(self.program))
 
-    def _nodes(self, find: Nodes) -> list[Any]:
+    def _nodes(self, find: Nodes) -> list[Node]:
         calls = self._everywhere if find.branches else self._here
         places = [place for op in find.ops or calls for place in calls.get(op, ())]
         nodes = [node for _, node in sorted(places, key=itemgetter(0))]
