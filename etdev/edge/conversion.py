@@ -110,7 +110,7 @@ class Conversion:
             raise SourceError("settings", what, "give the constant another name")
 
     def prepare(self, program: ExportedProgram, method: str) -> ExportedProgram:
-        """Let plugins rewrite a program, and take out in-place ops that nothing else can see."""
+        """Let plugins rewrite a program, and replace in-place ops that nothing else can see."""
         quirks = self.expander.quirks
         for plugin in self.expander.plugins if self.prepares else ():
             rewritten = answers.prepare(plugin, program, method)

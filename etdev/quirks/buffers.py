@@ -69,7 +69,7 @@ def is_zero(value: torch.Tensor) -> bool:
 
 
 def mark_initial(nodes: Sequence[Node]) -> None:
-    """Have ExecuTorch store what some written buffers start with."""
+    """Mark written buffers, so that ExecuTorch stores their initial values."""
     for node in nodes:
         node.meta[_INITIAL] = True
 

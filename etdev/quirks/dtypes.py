@@ -1,4 +1,4 @@
-"""Dtypes that torch promotes and that ExecuTorch refuses or computes otherwise."""
+"""Dtypes that torch promotes and that ExecuTorch refuses or computes differently."""
 
 from __future__ import annotations
 

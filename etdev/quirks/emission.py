@@ -77,7 +77,7 @@ def _is_transposed(node: Node) -> bool:
     return several or any(n.op != "output" and op_name(n) not in _ANY_ORDER for n in node.users)
 
 
-def _is_written_otherwise(node: Node) -> bool:
+def _is_in_other_order(node: Node) -> bool:
     """Return True if the strides of a node stand for another order than its argument."""
     order, value = node.kwargs.get("dim_order"), node.meta.get("val")
     if order is None or not isinstance(value, torch.Tensor):
@@ -150,7 +150,7 @@ UNWRITTEN_ORDERS = Quirk(
     "executorch/kernels/portable/cpu/op__to_dim_order_copy.cpp, check_dim_order",
     find=Nodes(only=_has_other_order, branches=True),
     fix=tell_written_order,
-    in_loop=evolve(UNREAD_ORDER, find=Nodes(only=_is_written_otherwise, branches=True)),
+    in_loop=evolve(UNREAD_ORDER, find=Nodes(only=_is_in_other_order, branches=True)),
 )
 NON_BLOCKING_COPIES = Quirk(
     name="non-blocking-copies",

@@ -33,7 +33,7 @@ _PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.
 
 
 def strided_inputs(program: ExportedProgram) -> list[Node]:
-    """Return inputs and constants in an order of their own, and ops that order volumes."""
+    """Return inputs and constants neither contiguous nor channels last, and ops on volumes."""
     signature = program.graph_signature
     constants = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
     # What the method writes keeps its memory.
@@ -70,14 +70,14 @@ def _reads_a_view(node: Node) -> bool:
 
 
 def _read_owner(node: Node) -> None:
-    """Read the places of the tensor that a view is of."""
+    """Have `as_strided` read the tensor that the view is of."""
     view: Any = node.args[0]
     owner, chain = owner_of(view), [view]
     while chain[-1] is not owner:
         chain.append(chain[-1].all_input_nodes[0])
     whole = owner.meta["val"]
     if not whole.is_contiguous() or not all(base_name(n.target) in _VIEWS for n in chain[:-1]):
-        raise ValueError(f"{owner.name} may lie otherwise in memory")
+        raise ValueError(f"{owner.name} may be laid out differently")
     size, stride, start = (*node.args[1:], None)[:3]
     place = view.meta["val"].storage_offset() - whole.storage_offset() if start is None else start
     node.args = (owner, size, stride, place)
@@ -117,7 +117,7 @@ STRIDED_VIEWS = Quirk(
     find=Nodes((torch.ops.aten.as_strided.default,), _reads_a_view),
     fix=partial(with_changed, change=_read_owner),
     refusal=Rejection(
-        "as_strided{where} reads memory that a .pte lays out otherwise ({why})",
+        "as_strided{where} reads memory that a .pte lays out differently ({why})",
         "take views with slices and reshapes instead",
     ),
 )

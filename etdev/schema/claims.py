@@ -111,8 +111,9 @@ class Claim:
         last_resort: Take the groups only where no plugin claims or decomposes their nodes. For
             kernels that are wrong for some values: `Group.why` says so in the ledger. Only without
             a backend.
-        caveats: The nodes it takes though the backend computes some values, such as NaN, otherwise
-            than PyTorch, and how. The plan's summary has a line for all nodes with the same text.
+        caveats: The nodes it takes though the backend computes some values, such as NaN,
+            differently from PyTorch, and how. The plan's summary has a line for all nodes with the
+            same text.
     """
 
     backend_id: str | None = field(validator=optional(one_line))

@@ -88,7 +88,7 @@ class Folding:
         return node
 
     def identity(self, node: Node) -> object:
-        """Return a key that nodes share which are known to have the same value."""
+        """Return a key that two nodes share if they are known to have the same value."""
         value = self._values.get(node)
         if value is None:
             return node

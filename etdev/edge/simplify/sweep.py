@@ -57,7 +57,7 @@ class Sweep:
         return program
 
     def _keep_old_values(self) -> None:
-        """Take out copies of buffers to themselves, which then are their own new values."""
+        """Remove self-copies; the buffer itself then is the mutation output."""
         signature, output = self.program.graph_signature, self._graph.output_node()
         results: Any = list(output.args[0])  # type: ignore[arg-type]
         for index, spec in enumerate(signature.output_specs):
