@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -50,21 +50,14 @@ def changed(*, inside: bool, fatbin: bool) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _replaced(name: str, change: Callable[[Any], Callable[..., Any]]) -> Iterator[None]:
+def _replaced(
+    name: str, change: Callable[[Any], Callable[..., Any]]
+) -> AbstractContextManager[object]:
     """Replace a function of CudaBackend, if this ExecuTorch has it, by a changed one."""
-    own, before = CudaBackend.__dict__.get(name), getattr(CudaBackend, name, None)
+    before = getattr(CudaBackend, name, None)
     if before is None:
-        yield
-        return
-    setattr(CudaBackend, name, staticmethod(change(before)))
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(CudaBackend, name)
-        else:
-            setattr(CudaBackend, name, own)
+        return nullcontext()
+    return mock.patch.object(CudaBackend, name, staticmethod(change(before)))
 
 
 def _naming(collect: Callable[[set[str]], Any]) -> Callable[..., Any]:

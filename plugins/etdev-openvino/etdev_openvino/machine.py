@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
+
+from packaging.requirements import Requirement
 
 from etdev import CPU, Probe
 
-# Distribution, first version that works, first later one that doesn't. OpenVINO 2026.4 goes on
-# reading the memory that it was given a delegate in, which ExecuTorch's runtime frees once it is
-# loaded: a .pte that is loaded by its path crashes. 2026.3 copies it, but what it computes
-# differently from PyTorch is not known. ExecuTorch imports nncf; 3.0 fails with torch 2.13
-# and 3.3 with openvino 2025.
-_NEEDED = (("openvino", (2025, 4), (2026,)), ("nncf", (3, 1), (3, 2)))
+# OpenVINO 2026.4 goes on reading the memory that it was given a delegate in, which ExecuTorch's
+# runtime frees once it is loaded: a .pte that is loaded by its path crashes. 2026.3 copies it, but
+# what it computes differently from PyTorch is not known. ExecuTorch imports nncf; 3.0 fails with
+# torch 2.13 and 3.3 with openvino 2025.
+_NEEDED = ("openvino>=2025.4,<2026", "nncf>=3.1,<3.2")
 
 
 def probe() -> Probe:
@@ -38,20 +38,12 @@ def has_bfloat16() -> bool:
 
 def problem() -> tuple[str, ...]:
     """Return the first package that is missing or in the wrong version, and the cure; or empty."""
-    for name, first, end in _NEEDED:
-        cure = f'pip install "{name}>={_text(first)},<{_text(end)}"'
+    for text in _NEEDED:
+        needed, cure = Requirement(text), f'pip install "{text}"'
         try:
-            version = importlib.metadata.version(name)
+            version = importlib.metadata.version(needed.name)
         except importlib.metadata.PackageNotFoundError:
-            return f"{name} is not installed", cure
-        if not first <= _numbers(version) < end:
-            return f"{name} {version} does not fit", cure
+            return f"{needed.name} is not installed", cure
+        if not needed.specifier.contains(version, prereleases=True):
+            return f"{needed.name} {version} does not fit", cure
     return ()
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:3])
-
-
-def _text(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
