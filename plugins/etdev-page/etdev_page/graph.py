@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from contextlib import suppress
 from itertools import takewhile
 
+import networkx
 from attrs import frozen
 
 from etdev.schema.partition import Partition
@@ -72,20 +73,13 @@ def run_order(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
 
     Each pair is a number and one that reads it. Numbers on a cycle come last.
     """
-    readers: list[list[int]] = [[] for _ in range(count)]
-    waits = [0] * count
-    for source, target in pairs:
-        readers[source].append(target)
-        waits[target] += 1
-    ready = [number for number in range(count) if not waits[number]]
-    order: list[int] = []
-    while ready:
-        order.append(heappop(ready))
-        for reader in readers[order[-1]]:
-            waits[reader] -= 1
-            if not waits[reader]:
-                heappush(ready, reader)
-    return order + [number for number in range(count) if waits[number]]
+    graph = networkx.DiGraph(list(pairs))
+    graph.add_nodes_from(range(count))
+    order: dict[int, None] = {}
+    with suppress(networkx.NetworkXUnfeasible):
+        for number in networkx.lexicographical_topological_sort(graph):
+            order[number] = None
+    return [*order, *(number for number in range(count) if number not in order)]
 
 
 def _computed(method: MethodPlan) -> Iterator[Vertex]:
