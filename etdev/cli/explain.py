@@ -84,9 +84,4 @@ def read_plan(file: Path) -> Plan:
         from etdev.pte.embedded_plan import read_ledger
 
         return read_ledger(file)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"can't be read ({getattr(error, 'strerror', 'it is not text')})"
-        raise EtdevError(str(file), what, "write it with etdev plan --json") from error
-    return Plan.from_json(text, str(file))
+    return Plan.read(file)

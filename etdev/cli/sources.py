@@ -23,7 +23,10 @@ from etdev.cli.progress import Display
 from etdev.cli.source_names import FORMS, check_source, no_function
 from etdev.edge.source import load_pt2, methods_of
 from etdev.errors import SourceError, first_line
+from etdev.runtime.inputs import load_inputs
 from etdev.schema.method import Method
+
+__all__ = ["function", "load_inputs", "methods", "returned"]
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})

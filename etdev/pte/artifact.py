@@ -8,12 +8,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev.errors import DeviceError
+from etdev.errors import DeviceError, RunError
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT
 from etdev.schema.partition import OWN_DEVICE, CompileSpec, target_device
-from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import SharedState
 
 # Key of the named data that is the plan.
@@ -142,9 +141,16 @@ class Artifact:
         """Return True if methods have to be loaded together, with shared arenas."""
         return any(state.shared for state in self.state)
 
+    def method(self, name: str) -> MethodArtifact:
+        """Return a method by its name, or raise a RunError."""
+        methods = {method.name: method for method in self.methods}
+        if name not in methods:
+            raise RunError(self.path, f"has no method {name!r}", f"it has {', '.join(methods)}")
+        return methods[name]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the artifact as plain data: dicts, lists, text and numbers."""
-        return ARTIFACT.stamped(CONVERTER.unstructure(self))
+        return ARTIFACT.of(self)
 
     def figures(self) -> dict[str, int]:
         """Return the numbers by which two .pte files are compared."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -174,6 +176,12 @@ def dtype_of(tensor: Any) -> str:
     """Return torch's name of a tensor's dtype."""
     kind = tensor.scalar_type
     return _DTYPES.get(int(kind), str(kind.name).lower())
+
+
+def bytes_of(tensor: Any) -> int:
+    """Return the size of a tensor's values, also of a dtype that torch doesn't have."""
+    digits = re.search(r"\d+", dtype_of(tensor))
+    return int(math.prod(tensor.sizes)) * max(int(digits[0]) // 8 if digits else 1, 1)
 
 
 def operator_name(operator: Any) -> str:

@@ -34,7 +34,8 @@ class Move:
     """A node that is new or gone, or that has another owner, device or precision.
 
     Before and after are owner, device, and another precision than float32, such as `trt on cuda:0
-    in int8`; None where a plan lacks it. The node has its name in the first plan, if that has it.
+    in int8`; None where a plan lacks it. `nodes` are the node's names before and after, and `node`
+    is the first that it has.
     """
 
     method: str
@@ -43,6 +44,7 @@ class Move:
     module: str
     before: str | None
     after: str | None
+    nodes: tuple[str | None, str | None]
 
 
 @frozen
@@ -132,15 +134,16 @@ def changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure
 
 
 def _moves(method: str, first: MethodPlan | None, second: MethodPlan | None) -> Iterator[Move]:
-    before, after = places(first), places(second)
+    before, after = _places(first), _places(second)
     for place in dict.fromkeys([*before, *after]):
         old, was = before.get(place, (None, None))
         new, now = after.get(place, (None, None))
         if was != now and (entry := old or new):
-            yield Move(method, entry.node, entry.op, entry.module, was, now)
+            names = (old.node if old else None, new.node if new else None)
+            yield Move(method, entry.node, entry.op, entry.module, was, now, names)
 
 
-def places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
+def _places(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
     """Return owner, device and precision of each node, by module, op, and place among the same ops.
 
     Names don't identify nodes: a new layer changes the numbers in the names of all later ones.

@@ -18,7 +18,13 @@ ROWS = 12
 
 @frozen
 class Sheet:
-    """A table: the heads of its columns, the cells of each row, and the line above it."""
+    """A table.
+
+    Args:
+        columns: The heads of its columns.
+        rows: The cells of each row.
+        title: The line above it.
+    """
 
     columns: tuple[str, ...] = field(converter=frozen_tuple)
     rows: tuple[tuple[str, ...], ...] = field(converter=frozen_tuple)

@@ -10,7 +10,7 @@ import torch
 
 from etdev.errors import RunError, SourceError, first_line
 from etdev.graph.nodes import dtype_name
-from etdev.pte.artifact import Artifact, MethodArtifact, Value
+from etdev.pte.artifact import MethodArtifact, Value
 from etdev.pte.read import read
 from etdev.upstream.trees import flat
 
@@ -28,21 +28,13 @@ def load_inputs(path: str | Path) -> list[Any]:
 
 def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
     """Make inputs that fit a method: normal floats, and zeros where a number may be an index."""
-    generator, facts = torch.Generator().manual_seed(seed), method_of(read(path), method)
+    generator, facts = torch.Generator().manual_seed(seed), read(path).method(method)
     try:
         return [_random(value, generator) for value in facts.inputs]
     # A damaged file may have negative sizes, or dtypes that torch doesn't have.
     except (RuntimeError, AttributeError) as error:
         what = f"has inputs that can't be made ({first_line(error)})"
         raise RunError(f"method {method!r}", what, "give --inputs") from error
-
-
-def method_of(artifact: Artifact, name: str) -> MethodArtifact:
-    """Find a method of a .pte by its name."""
-    methods = {method.name: method for method in artifact.methods}
-    if name not in methods:
-        raise RunError(artifact.path, f"has no method {name!r}", f"it has {', '.join(methods)}")
-    return methods[name]
 
 
 def prepared(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
 from etdev.runtime.child import LIMIT_S, ChildResult
-from etdev.runtime.inputs import method_of, prepared
+from etdev.runtime.inputs import prepared
 from etdev.runtime.runners import PYTHON, Runner
 from etdev.runtime.worker import CallResult, Program
 
@@ -83,7 +83,7 @@ def _checked(
 ) -> tuple[MethodArtifact, Program, list[Any]]:
     """Return a method, its program, and the inputs as the runtime reads them."""
     artifact = read(path)
-    facts = method_of(artifact, method)
+    facts = artifact.method(method)
     given = prepared(facts, inputs)
     program = Program.of(Path(path), [facts], data or ptd.find(artifact, Path(path)))
     return facts, program, given

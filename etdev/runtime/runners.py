@@ -14,6 +14,7 @@ from etdev.registry import answers, extensions
 from etdev.registry.plugin import Plugin
 from etdev.runtime.child import CHILD, Child, ChildResult
 from etdev.runtime.worker import (
+    CallResult,
     Program,
     find_missing,
     load_method,
@@ -21,6 +22,18 @@ from etdev.runtime.worker import (
     run_calls,
     trace_calls,
 )
+
+__all__ = [
+    "PYTHON",
+    "CallResult",
+    "Calls",
+    "Program",
+    "PythonRunner",
+    "Runner",
+    "named",
+    "runner_of",
+    "verifying",
+]
 
 Calls = Sequence[tuple[str, Sequence[Any]]]
 

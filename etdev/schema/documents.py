@@ -22,7 +22,10 @@ T = TypeVar("T")
 class Document:
     """A kind of document, named by its keys `schema` and `version`.
 
-    The command that writes it is for messages, if etdev reads it.
+    Args:
+        name: The schema, such as `etdev.plan`.
+        version: Its version, which grows when a key goes, or means something else.
+        command: The command that writes it, for messages, if etdev reads it.
     """
 
     name: str
@@ -32,6 +35,10 @@ class Document:
     def stamped(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the document with these keys."""
         return {"schema": self.name, "version": self.version, **body}
+
+    def of(self, value: object) -> dict[str, Any]:
+        """Return the document of a frozen value, with its fields as keys."""
+        return self.stamped(CONVERTER.unstructure(value))
 
     def read(self, text: str, kind: type[T], who: str) -> T:
         """Return the value that a document's text holds, which may lack its schema.

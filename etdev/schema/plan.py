@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
 
-from etdev.errors import MethodError
+from etdev.errors import EtdevError, MethodError
 from etdev.schema.displayed import Displayed
 from etdev.schema.documents import PLAN
 from etdev.schema.fix import Fix
@@ -157,6 +158,20 @@ class Plan(Displayed, Mapping[str, MethodPlan]):
     def to_json(self, indent: int | None = 2) -> str:
         """Return the plan as JSON text, which `Plan.from_json` reads."""
         return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def read(cls, file: Path) -> Plan:
+        """Read the JSON of a plan, as `etdev plan --json` writes it.
+
+        Raises:
+            EtdevError: It can't be read, or is not a plan.
+        """
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"can't be read ({getattr(error, 'strerror', 'it is not text')})"
+            raise EtdevError(str(file), what, "write it with etdev plan --json") from error
+        return cls.from_json(text, str(file))
 
     @classmethod
     def from_json(cls, text: str, who: str = "plan") -> Plan:

@@ -23,7 +23,6 @@ from etdev.pte.read import read
 from etdev.registry import Registry, answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object
-from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_series
 from etdev.schema.plan import MethodPlan
 from etdev.testing import global_settings, programs
@@ -227,7 +226,7 @@ def _in_the_runtime(lowered: Lowered, calls: Calls) -> Sequence[Sequence[Any]]:
     with scratch() as folder:
         path = lowered.save(Path(folder) / "net.pte")
         data = next(Path(folder).glob("*.ptd"), None)
-        facts = method_of(read(path), "forward")
+        facts = read(path).method("forward")
         outcome = run_series(path, [(facts, inputs) for inputs in calls], data, _LIMIT_S)
     assert outcome.failure is None, f"step {len(outcome.values) + 1}: {outcome.failure}"
     return [call.outputs for call in outcome.values]

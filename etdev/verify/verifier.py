@@ -20,7 +20,7 @@ from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.child import ChildResult
-from etdev.runtime.inputs import method_of, prepared
+from etdev.runtime.inputs import prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.schema.stopwatch import Listener
@@ -130,7 +130,7 @@ class Verifier:
     def _unverifiable(self, name: str, runner: Runner) -> str:
         """Return why a runner can't verify a method; empty if it can."""
         try:
-            backends, kernels = runner.missing(method_of(self.artifact, name))
+            backends, kernels = runner.missing(self.artifact.method(name))
         except ImportError:
             return "ExecuTorch is built without its runtime for Python"
         for kind, lacking in (("backend", backends), ("kernel", kernels)):
@@ -157,7 +157,7 @@ class Verifier:
                     yield name, Session(reference, oracle, given[name], tolerance)
 
     def _tolerance(self, name: str) -> Tolerance:
-        delegates = method_of(self.artifact, name).delegates
+        delegates = self.artifact.method(name).delegates
         backends = sorted({delegate.backend_id for delegate in delegates})
         answered = [answers.rounds_to(self.plugins, backend) for backend in backends]
         rounded = [dtype for dtype in answered if dtype]
@@ -217,7 +217,7 @@ class Verifier:
 
     def _run(self, series: _Series, runner: Runner) -> ChildResult:
         data = self.data or ptd.find(self.artifact, self.path)
-        calls = [(method_of(self.artifact, session.name), call.inputs) for session, call in series]
+        calls = [(self.artifact.method(session.name), call.inputs) for session, call in series]
         share = self.artifact.shares_state
         return run_series(self.path, calls, data, runner=runner, share_arenas=share)
 
@@ -249,7 +249,7 @@ class Verifier:
             return ""
         self._say(session.name, "search for the cause")
         try:
-            facts = method_of(self.artifact, session.name)
+            facts = self.artifact.method(session.name)
             calls = [evolve(call, inputs=prepared(facts, call.inputs)) for call in calls]
             found = bisection(self.path, self.decided, session.name, calls, runner)
             cause = found.culprit(session.tolerance, failed)

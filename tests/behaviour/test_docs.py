@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import os
 import re
 import shlex
@@ -378,6 +379,18 @@ def test_the_command_and_the_view_of_the_guide_work(desk):
     assert Path("devices.txt").read_text() == "net.py:model\ncpu_0 cpu\n"
     done = CliRunner().invoke(main, ["devices", "plan.json"])
     assert (done.exit_code, done.stdout) == (0, "forward cpu\n")
+
+
+def test_the_application_of_the_guide_counts_delegates(desk):
+    (block,) = (block for block in blocks(GUIDE, "python") if block.file == "etdev_shares.py")
+    space: dict = {}
+    exec(block.text, space)
+    words = ["net.py:model", "--plugin", "cpu", "--json"]
+    done = CliRunner().invoke(space["command"], words)
+    assert json.loads(done.stdout) == {
+        **{"schema": "etdev.shares", "version": 1},
+        "methods": {"forward": 1},
+    }
 
 
 def test_the_guide_names_what_a_view_is_given():

@@ -37,7 +37,7 @@ from torch import nn
 
 import etdev
 from etdev import Lowerer
-from etdev.edge.source import methods_of
+from etdev.app import EagerMethod
 from etdev.runtime.run import run
 
 RESULTS = Path(__file__).parent / "results/precision.json"
@@ -114,7 +114,7 @@ class Judge:
     def __init__(self, report: Report, builder: Builder, calls: Sequence[Any], score: Any) -> None:
         trials = [t for t in report.trials if t.against_untuned and not t.same_as]
         chosen = [t for t in trials if t.front or is_uniform(t) or t.name == report.chosen]
-        (case,) = cases_of(builder.references, list(calls), least=0)
+        (case,) = cases_of(builder.methods, list(calls), least=0)
         case = evolve(case, timed=(0, 1), metric=Metric(score) if score else None)
         with closing(open_runner("local")) as target:
             given = [case], Policy(), Store(None), lambda *_: None
@@ -218,7 +218,7 @@ def row(name: str, budget_s: float, folder: Path, plugins: Sequence[str]) -> dic
         listener=lambda *words: print(name, *words, flush=True),
         **lowering,
     ).report
-    builder = Builder(methods_of(module, example), Setup.of(**lowering), folder / name)
+    builder = Builder(EagerMethod.of_model(module, example), Setup.of(**lowering), folder / name)
     judge = Judge(report, builder, calls[CALLS:], score)
     return {
         "model": name,

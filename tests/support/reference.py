@@ -105,12 +105,27 @@ CHAPTERS = (
             "etdev.graph:pieces_of",
             "etdev.graph:unwritten_constants",
             "etdev.graph:computed_from",
+            "etdev.graph:written_by",
             "etdev.graph:folded_integers",
             "etdev.graph:with_contiguous_weights",
             "etdev.graph:channels_last_weights",
             "etdev.graph:is_channels_last",
             "etdev.graph:is_complex",
             "etdev.graph:interpreted_copy",
+        ),
+    ),
+    Chapter(
+        "Applications",
+        "Commands that lower, run or compare models; see\n"
+        "[README.md](README.md#writing-an-application).",
+        (
+            "etdev.app:working",
+            "etdev.app:report",
+            "etdev.app:Document",
+            "etdev.app:Sheet",
+            "etdev.app:ProgramFile",
+            "etdev.app:EagerMethod",
+            "etdev.app:quantizers",
         ),
     ),
     Chapter(

@@ -5,19 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from importlib.resources import files
+from importlib.resources import files as resources
 from pathlib import Path
 from string import Template
 
 import torch
 
+from etdev.app import ProgramFile, files, size
 from etdev.errors import EtdevError, RunError
-from etdev.files import unseen, writing
-from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
-from etdev.pte.read import read
-from etdev.runtime.inputs import prepared, random_inputs
-from etdev.schema.wording import size
 from etdev_cpp import interface
 from etdev_cpp.frames import raw
 from etdev_cpp.libraries import linked, names_in
@@ -40,20 +36,20 @@ def write(program: Path, folder: Path | None = None, data: Path | None = None) -
     Raises:
         EtdevError: The folder exists, or no library has a kernel or a backend of the .pte.
     """
-    artifact = read(program)
-    data = data or ptd.find(artifact, program)
+    source = ProgramFile(program)
+    data = data or source.find_data()
     folder = folder or Path(f"{program.stem}-app")
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "name another folder")
-    texts = rendered(artifact, Wheel.here(), data)
-    with unseen(folder) as draft, writing(folder):
+    texts = rendered(source.artifact, Wheel.here(), data)
+    with files.unseen(folder) as draft, files.writing(folder):
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")
         for name in _SCRIPTS:
             (draft / name).chmod(0o755)
         for file in filter(None, (program, data)):
             shutil.copyfile(file, draft / file.name)
-        lines = [_example(program, method.name, draft) for method in artifact.methods]
+        lines = [_example(source, method.name, draft) for method in source.artifact.methods]
         (draft / "calls.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         draft.rename(folder)
     return folder
@@ -88,7 +84,7 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
         "paths": ", ".join(f"(binary / Model::{path}).string()" for path in paths),
         "sizes": _sizes([*filter(None, (program, data)), *(lib.path for lib in needed.libraries)]),
     }
-    templates = files(__package__) / "templates"
+    templates = resources(__package__) / "templates"
     return {
         entry.name.removesuffix(_ENDING): Template(entry.read_text("utf-8")).substitute(values)
         for entry in templates.iterdir()
@@ -106,11 +102,10 @@ def _sizes(parts: Sequence[Path]) -> str:
     return "\n".join(f"| `{name}` | {own:,} ({size(own)}) |" for name, own in sizes.items())
 
 
-def _example(program: Path, method: str, folder: Path) -> str:
+def _example(program: ProgramFile, method: str, folder: Path) -> str:
     """Write inputs of a method to a folder, and return the line of a call with them."""
     words = [method]
-    facts = next(known for known in read(program).methods if known.name == method)
-    inputs = prepared(facts, random_inputs(program, method))
+    inputs = program.inputs(method, program.random_inputs(method))
     for index, value in enumerate(inputs):
         if isinstance(value, torch.Tensor):
             name = f"{re.sub(r'[^A-Za-z0-9_]', '_', method)}.input{index}.bin"

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from etdev.cli import options, results
-from etdev.cli.group import Command
-from etdev.cli.progress import working
-from etdev.schema.documents import Document
+from etdev.app import Command, Document, options, report, working
 
 APP = Document("etdev.app", 1)
 
@@ -43,4 +40,4 @@ def command(program: Path, folder: Path | None, data: Path | None) -> None:
         written = write(program, folder, data)
     files = [str(path) for path in sorted(written.rglob("*"))]
     body = {"program": str(program), "folder": str(written), "files": files}
-    results.report(lambda: APP.stamped(body), [*files, f"\nnext: cd {written} && ./build.sh"])
+    report(lambda: APP.stamped(body), [*files, f"\nnext: cd {written} && ./build.sh"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,9 +10,8 @@ from typing import Any
 from attrs import frozen
 from blake3 import blake3
 
+from etdev.app import ProgramFile
 from etdev.pte.artifact import LEDGER
-from etdev.pte.opening import Opened, opened, unpacked
-from etdev.pte.read import dtype_of, operator_name
 
 # Kinds of parts. Named data is what delegates find by name, such as their weights.
 PROGRAM, CONSTANTS, STATE = "program", "constants", "state"
@@ -86,7 +83,7 @@ def measure(path: Path) -> Footprint:
     Raises:
         ArtifactError: It is missing, truncated, or not a .pte.
     """
-    return opened(path, _measured)
+    return ProgramFile(path).unpack(lambda found: _measured(found, path.stat().st_size))
 
 
 @frozen(eq=False)
@@ -100,8 +97,7 @@ class _Item:
     inline: bool = False
 
 
-def _measured(data: memoryview) -> Footprint:
-    found = unpacked(data)
+def _measured(found: Any, size_bytes: int) -> Footprint:
     plans = found.program.execution_plan
     tensors = [v.val for plan in plans for v in plan.values if type(v.val).__name__ == "Tensor"]
     items = [*_constants(found, tensors), *_payloads(found), *_named(found)]
@@ -113,9 +109,9 @@ def _measured(data: memoryview) -> Footprint:
         Part(PROGRAM, program),
         *(Part(kind, sum(own), len(own), *names) for (kind, *names), own in sizes.items()),
     ]
-    parts.append(Part(PADDING, len(data) - sum(part.size_bytes for part in parts)))
+    parts.append(Part(PADDING, size_bytes - sum(part.size_bytes for part in parts)))
     return Footprint(
-        size_bytes=len(data),
+        size_bytes=size_bytes,
         parts=tuple(sorted(parts, key=lambda part: KINDS.index(part.kind))),
         repeated_bytes=_repeated(items),
         kernels=tuple(_kernels(plans)),
@@ -124,14 +120,16 @@ def _measured(data: memoryview) -> Footprint:
     )
 
 
-def _constants(found: Opened, tensors: Iterable[Any]) -> Iterator[_Item]:
+def _constants(found: Any, tensors: Iterable[Any]) -> Iterator[_Item]:
     """Yield constants and initial states, without the padding behind each."""
     program = found.program
     sizes: dict[tuple[str, int], int] = {}
     for tensor in tensors:
         extra = tensor.extra_tensor_info
         state = extra is not None and tensor.allocation_info is not None
-        sizes[STATE if state else CONSTANTS, tensor.data_buffer_idx] = _size_of(tensor)
+        sizes[STATE if state else CONSTANTS, tensor.data_buffer_idx] = ProgramFile.size_bytes(
+            tensor
+        )
     stored = [(CONSTANTS, part, False) for part in found.constants(program.constant_segment)]
     stored += [
         (STATE, part, False)
@@ -149,7 +147,7 @@ def _constants(found: Opened, tensors: Iterable[Any]) -> Iterator[_Item]:
                 yield _Item(kind, part[:size], inline=within)
 
 
-def _payloads(found: Opened) -> Iterator[_Item]:
+def _payloads(found: Any) -> Iterator[_Item]:
     """Yield the payload of each delegate; one that several share once."""
     seen = set()
     for plan in found.program.execution_plan:
@@ -161,7 +159,7 @@ def _payloads(found: Opened) -> Iterator[_Item]:
                 yield _Item(DELEGATE, found.payload(delegate), delegate.id, plan.name, inline)
 
 
-def _named(found: Opened) -> Iterator[_Item]:
+def _named(found: Any) -> Iterator[_Item]:
     """Yield named data, each segment once, with the backends whose payloads have its key."""
     keys: dict[int, list[str]] = {}
     for key, (number, _) in found.named().items():
@@ -175,18 +173,12 @@ def _named(found: Opened) -> Iterator[_Item]:
         yield _Item(kind, found.segments[number], ", ".join(owners))
 
 
-def _size_of(tensor: Any) -> int:
-    """Return the bytes of a tensor's values."""
-    digits = re.search(r"\d+", dtype_of(tensor))
-    return int(math.prod(tensor.sizes)) * max(int(digits[0]) // 8 if digits else 1, 1)
-
-
 def _external(tensors: Iterable[Any]) -> Iterator[tuple[str, int]]:
     """Yield name and bytes of each constant in a .ptd file."""
     for tensor in tensors:
         extra = tensor.extra_tensor_info
         if extra is not None and extra.location.name == "EXTERNAL":
-            yield extra.fully_qualified_name, _size_of(tensor)
+            yield extra.fully_qualified_name, ProgramFile.size_bytes(tensor)
 
 
 def _repeated(items: Iterable[_Item]) -> int:
@@ -204,7 +196,7 @@ def _kernels(plans: Iterable[Any]) -> Iterator[Kernel]:
     keys: dict[str, list[str]] = {}
     dtypes: dict[str, dict[str, None]] = {}
     for plan in plans:
-        names = [operator_name(operator) for operator in plan.operators]
+        names = [ProgramFile.operator(operator) for operator in plan.operators]
         for name in names:
             keys.setdefault(name, [])
         for chain in plan.chains:
@@ -213,7 +205,9 @@ def _kernels(plans: Iterable[Any]) -> Iterator[Kernel]:
                     tensors = list(_signature(plan, call))
                     name = names[call.op_index]
                     keys[name].append(f"v1/{'|'.join(map(_key, tensors))}".removesuffix("/"))
-                    dtypes.setdefault(name, {}).update(dict.fromkeys(map(dtype_of, tensors)))
+                    dtypes.setdefault(name, {}).update(
+                        dict.fromkeys(map(ProgramFile.dtype, tensors))
+                    )
     for name, own in sorted(keys.items()):
         yield Kernel(name, len(own), tuple(dtypes.get(name, ())), tuple(sorted({*own})))
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from attrs import define, frozen
 
-from etdev.files import scratch, write_atomically
-from etdev.pte.embedded_plan import find_ledger
-from etdev.schema.plan import Plan
+from etdev import Plan
+from etdev.app import ProgramFile, files
 from etdev_cpp.footprint import CONSTANTS, Footprint, measure
 from etdev_cpp.libraries import Linked, link_flags, linked
 
@@ -97,7 +96,7 @@ def needs_of(path: Path, plan: Plan | None = None) -> Needs:
         ArtifactError: It can't be read.
     """
     footprint = measure(path)
-    plan = plan or find_ledger(path)
+    plan = plan or ProgramFile(path).plan
     known = linked({*footprint.backends, *(kernel.name for kernel in footprint.kernels)})
     modules = _modules(footprint, plan)
     return Needs(
@@ -174,9 +173,9 @@ def write_operators(footprint: Footprint, path: Path) -> None:
     from executorch.codegen.tools.gen_oplist import gen_oplist
 
     wanted: dict[str, Any] = {kernel.name: list(kernel.keys) for kernel in footprint.kernels}
-    with scratch() as folder:
+    with files.scratch() as folder:
         written = Path(folder) / path.name
         # ExecuTorch takes an empty text of operators for an error, and None for no operators.
         gen_oplist(written, ops_dict=json.dumps(wanted) if wanted else None)
-        text = written.read_bytes()
-    write_atomically(path, lambda file: file.write(text))
+        text = written.read_text("utf-8")
+    files.write_text(path, text)

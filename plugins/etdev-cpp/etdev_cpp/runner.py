@@ -12,12 +12,11 @@ from typing import IO, Any
 
 from attrs import define, field
 
+from etdev.app import files
 from etdev.errors import RunError
-from etdev.files import in_scratch, scratch
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.child import LIMIT_S, Child, ChildResult, Raised
-from etdev.runtime.runners import Calls
-from etdev.runtime.worker import CallResult, Program
+from etdev.runtime.runners import CallResult, Calls, Program
 from etdev_cpp import build
 from etdev_cpp.frames import Reader, framed, number, several, text, value
 
@@ -100,12 +99,12 @@ class CppRunner:
         limit_s: float = LIMIT_S,
     ) -> ChildResult:
         """Send an order about a program."""
-        with scratch() as folder:
+        with files.scratch() as folder:
             path = Path(folder) / "program.pte"
             if isinstance(program.source, Path):
                 path = program.source
             else:
-                with in_scratch():
+                with files.in_scratch():
                     path.write_bytes(program.source)
             known = [*text(str(path)), *text(str(program.data or ""))]
             known.append(number("?", program.share_arenas))

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etdev.cli import explain, options, outputs, results
-from etdev.cli.group import Command
-from etdev.cli.progress import quieted
-from etdev.files import check_writable
-from etdev.report.sheet import Sheet
-from etdev.schema.documents import Document
-from etdev.schema.structuring import CONVERTER
-from etdev.schema.wording import size
+from etdev import Plan
+from etdev.app import Command, Document, Sheet, files, options, report, size, working
 
 if TYPE_CHECKING:
     from etdev_cpp.needs import Needs
@@ -28,10 +22,10 @@ SIZE = Document("etdev.size", 1)
 @click.option("--plan", "plan_file", type=options.FILE, help="Its plan, from plan --json.")
 @click.option(
     "--operators",
-    type=outputs.Output(),
+    type=options.Output(),
     help="Write selected_operators.yaml there, for a selective build of ExecuTorch.",
 )
-@outputs.force
+@options.force
 @options.all_rows
 @options.as_json
 @options.debug
@@ -52,16 +46,15 @@ def command(program: Path, plan_file: Path | None, operators: Path | None) -> No
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
     if operators:
-        check_writable(operators, ".yaml")
-    # Not `working`, since nothing here needs PyTorch.
-    with quieted():
+        files.check_writable(operators, ".yaml")
+    with working(torch=False):
         from etdev_cpp.needs import needs_of, write_operators
 
-        plan = explain.read_plan(plan_file) if plan_file else None
+        plan = Plan.read(plan_file) if plan_file else None
         needs = needs_of(program, plan)
         if operators:
             write_operators(needs.footprint, operators)
-    results.report(lambda: SIZE.stamped(CONVERTER.unstructure(needs)), _shown(needs))
+    report(lambda: SIZE.of(needs), _shown(needs))
 
 
 def _shown(needs: Needs) -> Iterator[Sheet | str]:

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from attrs import define, evolve, field
 
+from etdev.app import ProgramFile
 from etdev.errors import RunError, VerifyError
-from etdev.pte.read import read
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
-from etdev_llm.player import Step, inputs_of, program_of
+from etdev_llm.player import Step, inputs_of
 from etdev_llm.positions import boundaries
 from etdev_llm.sources import Recipe
 
@@ -106,7 +106,8 @@ def replayed(
         RunError: The runtime fails.
     """
     calls: list[Any] = [(step.method, inputs_of(step.tokens, step.start)) for step in steps]
-    outcome = runner.call(program_of(path, read(path)), [*calls, (CACHE, ())], 1, LIMIT_S)
+    program = ProgramFile(path).runnable(share_arenas=True)
+    outcome = runner.call(program, [*calls, (CACHE, ())], 1, LIMIT_S)
     if outcome.failure:
         raise RunError(str(path), f"{runner.name} failed: {outcome.failure}", "see etdev check")
     *results, last = outcome.values

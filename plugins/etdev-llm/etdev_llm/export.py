@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import define
 
-from etdev.cli import options, results, writing
-from etdev.cli.group import Command
-from etdev.cli.progress import Display, complain, working
+from etdev.app import Command, Document, options, report, working
 from etdev.errors import PluginError, SourceError
-from etdev.schema.documents import Document
 
 if TYPE_CHECKING:
-    from etdev.lowered import Lowered
-    from etdev.lowerer import Lowerer
-    from etdev.verify.verification import Verification
+    from etdev import Lowered, Lowerer
+    from etdev.app import Verification
     from etdev_llm.comparison import Comparison
     from etdev_llm.sources import Recipe
 
@@ -54,7 +50,7 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
 
 @click.command("llm", cls=Command)
 @click.argument("source")
-@writing.output
+@options.output
 @click.option(
     "--max-length", type=click.IntRange(2), default=128, show_default=True,
     help="Tokens of the longest sequence, prompt and answer.",
@@ -88,9 +84,9 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     "--plugin", "plugins", multiple=True, metavar="[METHOD=]NAME[,NAME]",
     help="Ask these plugins, in this order, for all methods or for one: prefill=NAME.",
 )  # fmt: skip
-@writing.no_verify
+@options.no_verify
 @options.runner
-@writing.settings
+@options.writing
 @options.ruling
 def command(  # noqa: PLR0913 - an argument for each option
     source: str,
@@ -123,12 +119,12 @@ def command(  # noqa: PLR0913 - an argument for each option
     names, limits = asked(plugins)
     if no_verify and runner:
         raise click.UsageError("give --no-verify or --runner, not both")
-    writing.check(output, None, plugins=names, **others)
+    options.check_writing(output, None, plugins=names, **others)
     with working(runs=not no_verify) as say:
         from etdev_llm.sources import Recipe
 
         job = _Job(source, Recipe(**recipe), max_length, single_method, limits, say)
-        written = writing.write(
+        written = options.write(
             say, output, job.lower, lambda _, path: None if no_verify else job.verify(path, runner),
             plugins=names, limits=limits, **others,
         )  # fmt: skip
@@ -137,9 +133,9 @@ def command(  # noqa: PLR0913 - an argument for each option
     if job.done:
         body["error"] = max(job.done.errors)
         lines = [f"{output}: {job.done.summary}"]
-    results.report(lambda: LLM.stamped(body), [*written.parts(), *lines])
+    report(lambda: LLM.stamped(body), [*written.parts(), *lines])
     if not (options.given("quiet") or options.given("as_json")):
-        complain(f"next: etdev generate {output} --tokens 1,2,3 --check {source}")
+        click.echo(f"next: etdev generate {output} --tokens 1,2,3 --check {source}", err=True)
 
 
 @define(eq=False)
@@ -151,7 +147,7 @@ class _Job:
     length: int
     single: bool
     limits: Limits
-    say: Display
+    say: Any
     model: Any = None
     done: Comparison | None = None
     _plugins: Any = ()
@@ -176,9 +172,8 @@ class _Job:
 
     def verify(self, path: Path, runner: str | None) -> Verification:
         """Repeat generations of PyTorch with a .pte, and compare each call."""
-        from etdev.pte.read import read
+        from etdev.app import ProgramFile, Verification
         from etdev.runtime.runners import verifying
-        from etdev.verify.verification import Verification
         from etdev_llm import comparison
         from etdev_llm.comparison import Comparison, generated, replayed
 
@@ -189,7 +184,7 @@ class _Job:
             count = min(_STEPS, self.length - len(prompt) + 1)
             wanted += generated(self.model, prompt, count, self.single)
         done = Comparison(path.name, comparison.tolerance_of(self.model, self.recipe))
-        runners = verifying(read(path), self._plugins, runner)
+        runners = verifying(ProgramFile(path).artifact, self._plugins, runner)
         for each in runners:
             found, cache = replayed(path, wanted, each)
             done.compare(found, wanted)

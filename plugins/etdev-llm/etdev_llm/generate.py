@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import evolve
 
-from etdev.cli import options, results
-from etdev.cli.group import Command
-from etdev.cli.progress import complain, working
+from etdev.app import Command, Document, options, report, working
 from etdev.errors import EtdevError, RunError, first_line
-from etdev.schema.documents import Document
 
 if TYPE_CHECKING:
     from etdev_llm.comparison import Comparison
@@ -81,7 +78,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         ids = tokens or decoder.encode(prompt)
         say("generate", str(program))
         streams = not (options.given("as_json") or decoder)
-        told = (lambda token: complain(str(token))) if streams else (lambda _: None)
+        told = (lambda token: click.echo(token, err=True)) if streams else (lambda _: None)
         player, steps, cache = _steps(program, ids, count, told, runner)
         checked = None
         if check:
@@ -101,7 +98,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         error = max(checked.errors)
         body |= {"verified_steps": len(checked.errors), "error": error}
         lines.append(f"{program}: verified against PyTorch: {checked.summary}")
-    results.report(lambda: GENERATED.stamped(body), lines)
+    report(lambda: GENERATED.stamped(body), lines)
 
 
 def _steps(

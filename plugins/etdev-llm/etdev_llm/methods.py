@@ -11,7 +11,7 @@ from attrs import frozen
 from torch import nn
 from torch.export import Dim
 
-from etdev.edge.conversion import Settings
+from etdev import Settings
 from etdev.errors import SourceError
 from etdev_llm import attention
 from etdev_llm.caches import Buffers, filled, naming

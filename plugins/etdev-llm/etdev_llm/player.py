@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
+from etdev.app import ProgramFile
 from etdev.errors import RunError, first_line
 from etdev.pte.artifact import Artifact
-from etdev.pte.read import read
-from etdev.runtime.kernels import logs_apart
-from etdev.runtime.worker import Program
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.sources import RECIPE, Recipe
 
@@ -58,13 +58,14 @@ class Player:
     _methods: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.artifact = read(self.path)
+        file = ProgramFile(self.path)
+        self.artifact = file.artifact
         names = {method.name for method in self.artifact.methods}
         if not ({PREFILL, DECODE} <= names or SINGLE in names) or "get_max_seq_len" not in names:
             what = "has no methods prefill and decode with a cache"
             raise RunError(str(self.path), what, "write it with etdev llm")
         self.single = SINGLE in names
-        self._program = program_of(self.path, self.artifact).load()
+        self._program = file.runnable(share_arenas=True).load()
         self.length = int(self._call("get_max_seq_len")[0])
         self.vocabulary = int(self._call("get_vocab_size")[0])
         # Older files don't say that their scales are float32.
@@ -120,18 +121,14 @@ class Player:
 
     def _call(self, method: str, inputs: Sequence[Any] = (), load: bool = False) -> Sequence[Any]:
         try:
-            with logs_apart():
+            # ExecuTorch logs there from C++, too.
+            with redirect_stderr(sys.__stderr__ or sys.stderr):
                 if method not in self._methods:
                     self._methods[method] = self._program.load_method(method)
                 return () if load else self._methods[method].execute(inputs)
         except Exception as error:
             what = f"{method} failed: {first_line(error)}"
             raise RunError(str(self.path), what, "see etdev check, and etdev run") from error
-
-
-def program_of(path: Path, artifact: Artifact) -> Program:
-    """Return a program for any runner."""
-    return evolve(Program.of(path, artifact.methods), share_arenas=True)
 
 
 def inputs_of(tokens: Sequence[int], start: int) -> tuple[torch.Tensor, torch.Tensor]:

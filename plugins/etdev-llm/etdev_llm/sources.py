@@ -10,7 +10,7 @@ import torch
 from attrs import asdict, frozen
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from etdev.cli import sources
+from etdev.app import sources
 from etdev.errors import SourceError
 from etdev_llm.caches import naming
 

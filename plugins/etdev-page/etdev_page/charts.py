@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from etdev.schema.device import Device
+from etdev import Device
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etdev.app import files
 from etdev.errors import ArtifactError, EtdevError
-from etdev.files import check_writable, publish, unseen, write_text, writing
 from etdev.schema.ledger import Entry, together
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
@@ -39,7 +39,7 @@ def check(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(str(folder), "is a file", "name a folder")
     for file in [folder / f"{name}.json" for name in _SETS] if folder.is_dir() else [folder]:
-        check_writable(file)
+        files.check_writable(file)
 
 
 def write(folder: Path, viewed: Viewed) -> None:
@@ -51,13 +51,13 @@ def write(folder: Path, viewed: Viewed) -> None:
     if viewed.note:
         raise ArtifactError(viewed.title, "holds no ledger", "lower it with --with-ledger")
     is_new = not folder.is_dir()
-    with writing(folder):
+    with files.writing(folder):
         folder.mkdir(exist_ok=True)
     try:
-        with unseen(folder / "owner.json") as hidden:
+        with files.unseen(folder / "owner.json") as hidden:
             for name, data in node_data(viewed.plan, viewed.profile).items():
-                write_text(hidden / f"{name}.json", json.dumps(data))
-            publish(hidden.iterdir(), folder / "owner.json")
+                files.write_text(hidden / f"{name}.json", json.dumps(data))
+            files.publish(hidden.iterdir(), folder / "owner.json")
     except EtdevError:
         if is_new:
             with suppress(OSError):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, field, frozen
 
-from etdev.files import write_text
+from etdev import diff
+from etdev.app import files
 from etdev.report.explanation import Explanation
 from etdev.schema.plan import MethodPlan, Plan
-from etdev_page.changes import changes
 from etdev_page.charts import charts
 from etdev_page.colours import colours_of
 from etdev_page.graph import Graph, graph_of
@@ -76,7 +76,7 @@ class Page:
         owners = (p.plugin for each in plans for p in each.partitions)
         data = {**self._side(), "colours": colours_of(names, owners)}
         if before:
-            data |= {"before": before._side(), "changes": changes(before.plan, plan)}
+            data |= {"before": before._side(), "changes": diff(before.plan, plan).to_dict()}
         return data
 
     def _side(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Page:
             EtdevError: It can't be written.
         """
         file = Path(path)
-        write_text(file, self.html())
+        files.write_text(file, self.html())
         return file
 
 

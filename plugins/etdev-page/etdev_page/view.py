@@ -6,9 +6,8 @@ from pathlib import Path
 
 from attrs import asdict
 
+from etdev.app import ProgramFile, files
 from etdev.cli.viewing import Viewed
-from etdev.files import check_writable
-from etdev_page.instructions import plan_of
 from etdev_page.page import Page
 
 
@@ -18,7 +17,7 @@ def check(file: Path) -> None:
     Raises:
         EtdevError: It can't be written.
     """
-    check_writable(file, ".html")
+    files.check_writable(file, ".html")
 
 
 def write(file: Path, viewed: Viewed) -> None:
@@ -34,5 +33,5 @@ def _page(viewed: Viewed) -> Page:
     fields = asdict(viewed, recurse=False)
     fields["before"] = _page(viewed.before) if viewed.before else None
     if viewed.artifact and not viewed.plan.methods:
-        fields["plan"] = plan_of(Path(viewed.artifact.path))
+        fields["plan"] = ProgramFile(viewed.artifact.path).reconstructed_plan()
     return Page(**fields)

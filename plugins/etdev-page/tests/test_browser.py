@@ -6,12 +6,14 @@ import json
 import re
 
 import pytest
+from attrs import evolve
 from etdev_page.page import Page
 from support.browser import Browser
 from support.models import plans
 
 from etdev import Plan
 from etdev.cli.viewing import Scatter
+from etdev.schema.fix import Fix
 from etdev.schema.profile import Cost, Profile
 
 
@@ -43,9 +45,17 @@ def pages(tmp_path_factory):
             plans.masked(12, "block_"), "a_package_with_a_long_name.models.encoder:twelve_layers"
         ),
         "tuned": Page(plans.chain(1), scatters=[scatter()]),
+        "fixed": Page(fixed(plans.chain(1))),
         "changes": Page(plans.chain(4), "new.pte", before=Page(plans.chain(3), profile=profile)),
     }
     return {name: page.save(folder / f"{name}.html") for name, page in made.items()}
+
+
+def fixed(plan: Plan) -> Plan:
+    """A plan whose first node was changed for a fault."""
+    (method,) = plan.methods
+    fix = Fix("own-buffers", "functionalise", (next(iter(method.ledger)).node,), "net.py:7")
+    return evolve(plan, methods=(evolve(method, fixes=(fix,)),))
 
 
 def scatter() -> Scatter:
@@ -316,6 +326,16 @@ def test_no_text_is_cut_off_and_none_is_an_object(browser, pages, width):
             assert browser.evaluate(OBJECTS) == [], name
         browser.press("Escape")
     browser.resize(1400)
+
+
+def test_a_fix_is_told_with_its_node_and_beside_the_reasons(browser, pages):
+    browser.open(pages["fixed"])
+    node = browser.evaluate("METHOD.nodes[0].node")
+    vertex = "METHOD.vertices.find(v => v.members.includes(METHOD.nodes[0]))"
+    browser.evaluate(f"choose({vertex}, METHOD.nodes[0]); 0")
+    assert "own-buffers" in browser.texts("#details dd")
+    browser.evaluate("openView('why'); 0")
+    assert {"own-buffers", "functionalise", node, "net.py:7"} <= set(browser.texts("#why td"))
 
 
 def test_why_not_delegated_has_columns_at_1400_and_cards_at_800(browser, pages):

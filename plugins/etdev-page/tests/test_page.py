@@ -304,9 +304,9 @@ def test_diff_writes_both_plans_and_their_times(mlp_lowered, tmp_path, monkeypat
     for side, slowest in ((data["before"], "cpu"), (data, "portable")):
         assert slowest in {row["owner"] for row in side["hot"]}
         assert sum(row["share"] for row in side["hot"]) == pytest.approx(1)
-    moves = data["changes"]["moves"]
+    moves = data["changes"]["nodes"]
     # A linear layer is gone, since portable kernels have its pieces.
-    assert {move["now"] for move in moves} == {"", "portable on cpu"}
+    assert {move["after"] for move in moves} == {None, "portable on cpu"}
     nodes = [{e["node"] for e in each["plan"]["methods"][0]["ledger"]["entries"]}
              for each in (data["before"], data)]  # fmt: skip
     for move in moves:

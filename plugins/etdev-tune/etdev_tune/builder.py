@@ -6,35 +6,24 @@ import errno
 import os
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev.edge.reference import Reference
-from etdev.edge.source import export
-from etdev.errors import ArtifactError, EtdevError, first_line
-from etdev.files import in_scratch, no_room, write_text
+from etdev import Lowered, Plan, Registry
+from etdev.app import EagerMethod, Plugin, ProgramFile, files
+from etdev.errors import ArtifactError, EtdevError, PluginError, first_line
 from etdev.locking import Lock, lock_of
-from etdev.lowered import Lowered
 from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
 from etdev.lowering.lowering import Lowering
 from etdev.planner.rules import Options
 from etdev.pte.artifact import MethodArtifact
-from etdev.pte.read import read
-from etdev.quirks import QUIRKS
-from etdev.quirks.table import Fixer, Table
-from etdev.registry.extensions import BUDGETS, candidates
-from etdev.registry.plugin import Plugin
-from etdev.registry.registry import Registry, load
-from etdev.runtime import libraries
+from etdev.registry.registry import load
 from etdev.schema.limits import Limits
-from etdev.schema.method import Method
-from etdev.schema.plan import Plan
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import Failure
 from etdev_tune.toml_writer import toml_of
@@ -158,7 +147,7 @@ class Build:
 class Builder:
     """Lowering of candidates to files in a folder."""
 
-    methods: Mapping[str, Method]
+    methods: Mapping[str, EagerMethod]
     setup: Setup
     folder: Path
     _builds: dict[str, Build | Failure] = field(factory=dict)
@@ -182,11 +171,11 @@ class Builder:
             f"Written by etdev tune: {candidate.name}.",
             "etdev lower --registry reads it, and makes the same .pte without measuring anything.",
         ]
-        write_text(registry, toml_of(candidate.registry(self.setup.registry), head))
+        files.write_text(registry, toml_of(candidate.registry(self.setup.registry), head))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             lowerer = self.setup.lowerer(candidate, load(registry))
-            lowered = lowerer.lower(self.methods)
+            lowered = lowerer.lower({name: own.source for name, own in self.methods.items()})
             lowered.save(path)
             lock = lock_of(lowerer.compilation, lowered, path)
         return _described(candidate, path, lowered, time.perf_counter() - start), lock
@@ -194,7 +183,7 @@ class Builder:
     def _attempt(self, candidate: Candidate) -> Build | Failure:
         start = time.perf_counter()
         place = self.folder / f"{len(self._builds):03d}"
-        with in_scratch():
+        with files.in_scratch():
             place.mkdir(parents=True, exist_ok=True)
         try:
             with warnings.catch_warnings():
@@ -209,7 +198,7 @@ class Builder:
                 cause = cause.__cause__
             if cause and (isinstance(error, ArtifactError) or cause.errno in _NO_ROOM):
                 # A full disk says nothing about the candidate.
-                raise no_room(cause) from error
+                raise files.no_room(cause) from error
             return Failure("refused", first_line(error))
 
     def _lowered(self, candidate: Candidate) -> Lowered:
@@ -218,29 +207,18 @@ class Builder:
         key = evolve(candidate, pins=()).key
         known = self._decisions.get(key)
         if known is None:
-            lowered = lowerer.lower(self.exported)
+            lowered = lowerer.lower({name: own.exported for name, own in self.methods.items()})
             # Conversions are as large as the model.
             self._decisions = dict([*self._decisions.items(), (key, lowered.lowering)][-_KEPT:])
             return lowered
         return lowerer.lower_again(known)
 
-    @cached_property
-    def references(self) -> Mapping[str, Reference]:
-        """Methods in eager PyTorch, each with its exported program."""
-        fixer = Fixer(Table(QUIRKS))
-        return {n: Reference.of(own, export(own, fixer)) for n, own in self.methods.items()}
 
-    @property
-    def exported(self) -> Mapping[str, Method]:
-        """Methods as exported programs, which all candidates share."""
-        return {
-            name: evolve(known.method, model=known.program, dynamic_shapes=None)
-            for name, known in self.references.items()
-        }
-
-
-def _library_bytes(methods: Iterable[MethodArtifact]) -> int:
-    return libraries.counter()(methods, None) if candidates(BUDGETS) else 0
+def _library_bytes(program: ProgramFile) -> int:
+    try:
+        return program.library_bytes()
+    except PluginError:
+        return 0
 
 
 def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
@@ -250,15 +228,15 @@ def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: floa
     for file in (path, *data):
         digest.update(file.name.removeprefix(path.stem).encode())
         digest.update(file.read_bytes())
-    methods = {method.name: method for method in read(path).methods}
+    program = ProgramFile(path)
     return Build(
         candidate=candidate,
         path=path,
         data=data,
         digest=digest.hexdigest(),
         size_bytes=sum(file.stat().st_size for file in (path, *data)),
-        runtime_bytes=_library_bytes(methods.values()),
-        methods=methods,
+        runtime_bytes=_library_bytes(program),
+        methods={method.name: method for method in program.artifact.methods},
         plan=lowered.plan,
         seconds=seconds,
     )

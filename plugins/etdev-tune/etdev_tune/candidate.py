@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from etdev.registry.registry import PluginEntry, Registry
-from etdev.schema.pins import PORTABLE, Pin
+from etdev import Pin, Registry
+from etdev.schema.pins import PORTABLE
 from etdev_tune.precision.recipe import PLUGIN
 
 UNTUNED = "untuned"
@@ -56,7 +56,7 @@ class Candidate:
         return evolve(
             base,
             trusted=trusted,
-            entries=tuple(self._entry(base.entry(name)) for name in self.plugins),
+            entries=tuple(self._entry(base, name) for name in self.plugins),
             unlisted="ignore",
             pins=tuple(pins),
             path=None,
@@ -80,11 +80,10 @@ class Candidate:
     def _changed(self, words: str, **changes: Any) -> Candidate:
         return evolve(self, name=f"{self.name}; {words}", always=False, **changes)
 
-    def _entry(self, known: PluginEntry) -> PluginEntry:
+    def _entry(self, base: Registry, name: str) -> Any:
+        known = base.entry(name)
         return evolve(
-            known,
-            optional=False,
-            options={**known.options, **self.options.get(known.name, {})},
+            known, optional=False, options={**known.options, **self.options.get(name, {})}
         )
 
 

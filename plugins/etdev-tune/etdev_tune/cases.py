@@ -12,13 +12,9 @@ import torch
 from attrs import evolve, field, frozen
 from blake3 import blake3
 
-from etdev.edge.reference import Reference
+from etdev.app import EagerMethod
 from etdev.errors import TuneError, VerifyError
-from etdev.verify.oracle import EagerCall, is_random
-from etdev.verify.output_error import OutputError
-from etdev.verify.session import session_of
-from etdev.verify.tolerance import Tolerance
-from etdev_tune.metric import Metric
+from etdev_tune.metric import Call, Metric
 
 # Calls of each method that are compared, or as many as are given.
 _CALLS = 3
@@ -42,7 +38,7 @@ class Case:
     """
 
     method: str
-    calls: tuple[EagerCall, ...]
+    calls: tuple[Call, ...]
     timed: tuple[int, ...]
     metric: Metric | None = None
     weight: float = 1.0
@@ -56,7 +52,7 @@ class Case:
 
 
 def cases_of(
-    references: Mapping[str, Reference], inputs: Any = None, least: int = _CALLS
+    methods: Mapping[str, EagerMethod], inputs: Any = None, least: int = _CALLS
 ) -> list[Case]:
     """Call every method in eager PyTorch at least `least` times, with inputs as `tune` takes them.
 
@@ -64,12 +60,12 @@ def cases_of(
     their bounds. A file's inputs are `Leaves`.
     """
     by_method = isinstance(inputs, Mapping)
-    if by_method and (unknown := set(inputs) - set(references)):
+    if by_method and (unknown := set(inputs) - set(methods)):
         what = f"there is no method {sorted(unknown)[0]!r}"
-        raise TuneError("inputs", what, f"the methods are {', '.join(references)}")
+        raise TuneError("inputs", what, f"the methods are {', '.join(methods)}")
     return [
-        _case(reference, inputs.get(name) if by_method else inputs, least)
-        for name, reference in references.items()
+        _case(method, inputs.get(name) if by_method else inputs, least)
+        for name, method in methods.items()
     ]
 
 
@@ -85,48 +81,24 @@ def weighted(cases: Sequence[Case], weights: Mapping[str, float]) -> list[Case]:
 
 
 def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:
-    """Return the largest error of any output, relative to its largest finite value in PyTorch.
-
-    Integers and bools have to be equal, except for one step of int8 and uint8, since quantised
-    models round. The error is infinite for an output that is missing, has another shape or dtype,
-    or is NaN on one side alone.
-    """
+    """Return the largest error of any output of any call, as `EagerMethod.error` has it."""
     if len(outputs) != len(case.calls):
         return math.inf
-    errors = [0.0]
-    for given, call in zip(outputs, case.calls, strict=True):
-        own, wanted = ([v for v in values if v is not None] for values in (given, call.outputs))
-        errors += map(_error, own, wanted) if len(own) == len(wanted) else [math.inf]
-    return max(errors)
+    pairs = zip(case.calls, outputs, strict=True)
+    return max((EagerMethod.error(call.outputs, own) for call, own in pairs), default=0.0)
 
 
-def _error(value: Any, wanted: Any) -> float:
-    if isinstance(value, str) or isinstance(wanted, str):
-        return 0.0 if value == wanted else math.inf
-    expected = torch.as_tensor(wanted).detach()
-    both = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
-    if both and value.dtype != wanted.dtype:
-        return math.inf
-    error = OutputError.of(value, expected).max_error
-    # A whole largest value, or one step.
-    allowed = Tolerance(relative=1.0, steps=1).allowed(expected)
-    if expected.is_floating_point() or expected.is_complex():
-        return math.inf if math.isnan(error) else error / allowed
-    return 0.0 if error <= allowed else math.inf
-
-
-def _case(reference: Reference, inputs: Any, least: int) -> Case:
-    who = f"method {reference.method.name!r}"
-    if is_random(reference):
+def _case(method: EagerMethod, inputs: Any, least: int) -> Case:
+    who = f"method {method.name!r}"
+    if method.is_random:
         what = "changes its answer between runs, so no candidate can be held against it"
         raise TuneError(who, what, "seed it inside, or take the randomness out")
     calls = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
     given = [
-        _flat(reference, call) if isinstance(call, Leaves) else reference.given(call)[0]
-        for call in calls
+        _flat(method, call) if isinstance(call, Leaves) else method.flat(call) for call in calls
     ]
     try:
-        session = session_of(reference, given, max(least, len(given))).calls
+        session = [Call(one.inputs, one.outputs) for one in method.calls(given, least)]
     except VerifyError as error:
         raise TuneError(who, error.what, _CURE) from error
     # Calls that PyTorch refuses are missing.
@@ -136,23 +108,23 @@ def _case(reference: Reference, inputs: Any, least: int) -> Case:
         raise TuneError(who, "eager PyTorch can't run the given inputs", _CURE)
     _refuse_idle(who, session)
     timed = tuple(range(len(given))) if given else _sampled(session)
-    return Case(reference.method.name, tuple(session), timed)
+    return Case(method.name, tuple(session), timed)
 
 
-def _flat(reference: Reference, leaves: Leaves) -> list[Any]:
+def _flat(method: EagerMethod, leaves: Leaves) -> list[Any]:
     """Insert None into flat inputs where the example has it, since files leave it out."""
-    example, _ = reference.example()
+    example = method.example()
     if len(leaves) == len(example):
         return list(leaves)
     wanted = sum(value is not None for value in example)
     if len(leaves) != wanted:
         what = f"{len(leaves)} inputs are given, it takes {wanted}"
-        raise TuneError(f"method {reference.method.name!r}", what, "give one for each")
+        raise TuneError(f"method {method.name!r}", what, "give one for each")
     values = iter(leaves)
     return [None if value is None else next(values) for value in example]
 
 
-def _sampled(session: Sequence[EagerCall]) -> tuple[int, ...]:
+def _sampled(session: Sequence[Call]) -> tuple[int, ...]:
     """Return the position of the first call of each combination of sizes."""
     first: dict[Any, int] = {}
     for index, call in enumerate(session):
@@ -161,7 +133,7 @@ def _sampled(session: Sequence[EagerCall]) -> tuple[int, ...]:
     return tuple(first.values())
 
 
-def _refuse_idle(who: str, session: Sequence[EagerCall]) -> None:
+def _refuse_idle(who: str, session: Sequence[Call]) -> None:
     """Refuse calls whose results a wrong candidate would have, too."""
     kinds = (torch.Tensor, int, float, bool)
     outputs = [value for call in session for value in call.outputs if isinstance(value, kinds)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from etdev.app import size
 from etdev.cli.viewing import Scatter
-from etdev.schema.wording import size
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import Report, Trial
 

@@ -10,15 +10,9 @@ from typing import Any
 import click
 from attrs import evolve
 
-from etdev.cli import lowerers, options, outputs, results, viewing
-from etdev.cli.group import Command
-from etdev.cli.progress import working
-from etdev.errors import CacheError
-from etdev.report.sheet import Sheet
-from etdev.schema.caching import size_of
-from etdev.schema.plan import Plan
-from etdev.schema.structuring import CONVERTER
-from etdev.schema.wording import size
+from etdev import Plan
+from etdev.app import Command, Sheet, options, report, size, working
+from etdev.cli import viewing
 from etdev_tune.chart import candidates
 from etdev_tune.outputs import SUFFIXES, Outputs
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
@@ -45,16 +39,9 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
-def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    try:
-        return size_of(text) if text else None
-    except CacheError as error:
-        raise click.BadParameter(f"{error.what}; write 20MB") from None
-
-
 @click.command("tune", cls=Command, epilog=options.SOURCE)
 @click.argument("source", required=False)
-@click.option("-o", "--output", type=outputs.Output(*SUFFIXES), help="The .pte to write.")
+@click.option("-o", "--output", type=options.Output(*SUFFIXES), help="The .pte to write.")
 @click.option(
     "--budget", "budget_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
     help="Time for the search, such as 90s or 10m.",
@@ -113,7 +100,7 @@ def _bytes(_: click.Context, __: click.Parameter, text: str | None) -> int | Non
     "--metric-drop", type=float, help="By how much the metric may be less than PyTorch's.",
 )  # fmt: skip
 @click.option(
-    "--max-size", callback=_bytes, metavar="SIZE", help="Largest size of the files, such as 20MB.",
+    "--max-size", type=options.SIZE, help="Largest size of the files, such as 20MB.",
 )  # fmt: skip
 @viewing.options
 @options.all_rows
@@ -179,13 +166,13 @@ def command(  # noqa: PLR0913 - an argument for each option
     if precision and files:
         raise click.UsageError("--precision measures on --data; leave out --inputs")
     Outputs(output).check()
-    lowerers.check(source, **lowering)
+    options.check(source, **lowering)
     with working() as say:
-        from etdev.cli import sources
+        from etdev.app import sources
         from etdev_tune.precision.data import load_data
         from etdev_tune.tune import tune, write_point
 
-        methods, own = sources.methods(source, say), lowerers.arguments(**lowering)
+        methods, own = sources.methods(source, say), options.arguments(**lowering)
         if point is not None:
             tuning = write_point(point, methods, output, say, **own)
             _print(tuning.report, output, tuning.plan)
@@ -206,12 +193,14 @@ def command(  # noqa: PLR0913 - an argument for each option
     _print(tuning.report, output, tuning.plan)
 
 
-def _print(report: Report, output: Path, plan: Plan | None = None) -> None:
-    results.report(
-        lambda: TUNING.stamped(CONVERTER.unstructure(report)),
-        [_candidates(report), *_layers(report), *_lines(report, Outputs(output))],
-    )
-    viewing.write(lambda: _viewed(report, output, plan))
+def _print(found: Report, output: Path, plan: Plan | None = None) -> None:
+    parts: list[Sheet | str] = [
+        _candidates(found),
+        *_layers(found),
+        *_lines(found, Outputs(output)),
+    ]
+    report(lambda: TUNING.of(found), parts)
+    viewing.write(lambda: _viewed(found, output, plan))
 
 
 def _viewed(report: Report, output: Path, plan: Plan | None) -> viewing.Viewed:
@@ -245,7 +234,7 @@ def _layers(report: Report) -> Iterator[Sheet]:
 
 def _inputs(files: Sequence[str]) -> dict[str, list[Any]] | None:
     """Read the files of inputs, each `[METHOD:]FILE`; return them by method."""
-    from etdev.runtime.inputs import load_inputs
+    from etdev.app import sources
     from etdev_tune.cases import Leaves
 
     inputs: dict[str, list[Any]] = {}
@@ -253,7 +242,7 @@ def _inputs(files: Sequence[str]) -> dict[str, list[Any]] | None:
         method, colon, file = text.partition(":")
         if not colon or Path(text).exists():
             method, file = "forward", text
-        inputs.setdefault(method, []).append(Leaves(load_inputs(file)))
+        inputs.setdefault(method, []).append(Leaves(sources.load_inputs(file)))
     return inputs or None
 
 

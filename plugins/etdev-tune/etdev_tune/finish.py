@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
+from etdev.app import files
 from etdev.errors import TuneError
-from etdev.files import unseen
 from etdev.locking import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
@@ -40,7 +40,7 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
     chosen, other, confirmation = best, search.fallback(), None
     if other and other.record is best.record:
         other = None
-    with unseen(outputs.program) as folder:
+    with files.unseen(outputs.program) as folder:
         hidden = Outputs(folder / outputs.program.name)
         if other and not search.comparison.can_confirm():
             search.finished, chosen = False, other

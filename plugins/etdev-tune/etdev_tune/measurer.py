@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
 
-from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Build
 from etdev_tune.cases import Case, error_of
 from etdev_tune.exchange import Failure, Policy, Request, Result, Runner
@@ -19,6 +18,8 @@ from etdev_tune.store import Store
 # A process that takes both that many times as long as the quickest one so far and that many seconds
 # is ended: a portable convolution may take 20 s for a call.
 _FACTOR, _PATIENCE_S = 50, 10.0
+# Called with a stage and a detail as the work goes on.
+Listener = Callable[[str, str], object]
 
 
 @define(eq=False)

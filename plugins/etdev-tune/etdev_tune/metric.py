@@ -11,7 +11,14 @@ from attrs import field, frozen
 from blake3 import blake3
 
 from etdev.errors import TuneError, first_line
-from etdev.verify.oracle import EagerCall
+
+
+@frozen(eq=False)
+class Call:
+    """A call in eager PyTorch: its flat inputs and outputs."""
+
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
 
 
 @frozen(eq=False)
@@ -37,7 +44,7 @@ class Metric:
         """Name of the function."""
         return getattr(self.function, "__name__", "metric")
 
-    def __call__(self, outputs: Sequence[Sequence[Any]], calls: Sequence[EagerCall]) -> float:
+    def __call__(self, outputs: Sequence[Sequence[Any]], calls: Sequence[Call]) -> float:
         """Return the figure; a TuneError if the function fails or returns no finite number."""
         wanted = [_one(call.outputs) for call in calls]
         values = list(map(_one, outputs)), wanted, [_one(call.inputs) for call in calls]

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from etdev.registry.plugin import Plugin
+from etdev import Pin, Plan
+from etdev.app import Plugin
 from etdev.schema import reasons
-from etdev.schema.pins import PORTABLE, Pin
-from etdev.schema.plan import Plan
+from etdev.schema.pins import PORTABLE
 from etdev_tune.candidate import Candidate
 
 # Verdicts on nodes that a plugin wanted, and may get where they are pinned to it.

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from etdev import Plan
+from etdev.app import files
 from etdev.errors import EtdevError
-from etdev.files import check_writable, publish, write_text
-from etdev.schema.plan import Plan
-from etdev.schema.structuring import CONVERTER
 from etdev_tune.report import TUNING, Report
 
 if TYPE_CHECKING:
@@ -49,9 +48,9 @@ class Outputs:
         Raises:
             ArtifactError: One of them can't be written.
         """
-        check_writable(self.program, ".pte")
+        files.check_writable(self.program, ".pte")
         for path in (self.registry, self.lock, self.report):
-            check_writable(path)
+            files.check_writable(path)
 
     def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
         """Write lock and report next to hidden files, and move all of them here.
@@ -59,12 +58,11 @@ class Outputs:
         Raises:
             ArtifactError: A file can't be written.
         """
-        write_text(hidden.lock, lock.to_json())
-        document = TUNING.stamped(CONVERTER.unstructure(report))
-        write_text(hidden.report, json.dumps(document, indent=2) + "\n")
+        files.write_text(hidden.lock, lock.to_json())
+        files.write_text(hidden.report, json.dumps(TUNING.of(report), indent=2) + "\n")
         data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
-        files = (*data, hidden.program, hidden.registry, hidden.lock, hidden.report)
-        publish(files, self.program)
+        beside = (hidden.program, hidden.registry, hidden.lock, hidden.report)
+        files.publish((*data, *beside), self.program)
 
     def read_report(self) -> Report:
         """Read the report.

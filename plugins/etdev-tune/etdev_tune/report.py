@@ -7,10 +7,9 @@ from typing import Any
 
 from attrs import field, frozen
 
+from etdev import Pin
+from etdev.app import Document, size
 from etdev.errors import TuneError
-from etdev.schema.documents import Document
-from etdev.schema.pins import Pin
-from etdev.schema.wording import size
 
 # The document that `etdev tune --json` prints is a `Report`.
 TUNING = Document("etdev.tuning", 6, "etdev tune")

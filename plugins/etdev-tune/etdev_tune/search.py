@@ -8,13 +8,13 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from etdev import Plan
 from etdev.errors import TuneError
-from etdev.schema.plan import Plan
-from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
 from etdev_tune.comparison import LEAST, RESERVE, Clock, Comparison
 from etdev_tune.exchange import Failure
+from etdev_tune.measurer import Listener
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
 from etdev_tune.report import Limits

@@ -14,16 +14,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, filters, frozen
+from attrs import evolve, frozen
 from blake3 import blake3
 
-from etdev.errors import TuneError
-from etdev.files import replacing, try_writing
-from etdev.schema.structuring import CONVERTER, REFUSALS
+from etdev.app import Document, files
+from etdev.errors import EtdevError, TuneError
 from etdev_tune.exchange import Failure, Result
 
-VERSION = 4
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, *REFUSALS)
+ENTRY = Document("etdev.measurement", 5)
+
+
+@frozen
+class Entry:
+    """A measurement, or why there is none, with its key as JSON reads it back."""
+
+    key: Mapping[str, Any]
+    measurement: Result | None = None
+    failure: Failure | None = None
 
 
 def default_folder() -> Path:
@@ -46,35 +53,36 @@ class Store:
         if self.folder:
             with self._written():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                try_writing(self.folder)
+                files.try_writing(self.folder)
 
     def load(self, key: Mapping[str, Any]) -> Result | Failure | None:
         """Return the measurement of a key; None if it is missing or its file is torn."""
-        with contextlib.suppress(*_UNREADABLE):
-            entry = json.loads(self._path(key).read_text("utf-8")) if self.folder else {}
-            if (entry["version"], entry["key"]) == (VERSION, _plain(key)):
-                if "failure" in entry:
-                    return CONVERTER.structure(entry["failure"], Failure)
-                return CONVERTER.structure(entry["measurement"], Result)
+        with contextlib.suppress(OSError, ValueError, EtdevError):
+            text = self._path(key).read_text("utf-8") if self.folder else ""
+            entry = ENTRY.read(text, Entry, "measurement")
+            if entry.key == _plain(key):
+                return entry.measurement or entry.failure
         return None
 
     def save(self, key: Mapping[str, Any], value: Result | Failure) -> None:
         """Write a measurement without its outputs, or raise a TuneError."""
         if self.folder is None:
             return
-        kind = "failure" if isinstance(value, Failure) else "measurement"
-        content = asdict(value, filter=filters.exclude("outputs"))
-        entry = {"version": VERSION, "key": _plain(key), kind: content}
+        entry = Entry(_plain(key))
+        if isinstance(value, Failure):
+            entry = evolve(entry, failure=value)
+        else:
+            entry = evolve(entry, measurement=evolve(value, outputs=()))
         path = self._path(key)
         with self._written():
             path.parent.mkdir(parents=True, exist_ok=True)
             # A rename may reach the disk before what it names.
-            with replacing(path, durable=True) as file:
-                file.write(json.dumps(entry, indent=1, sort_keys=True).encode())
+            with files.replacing(path, durable=True) as file:
+                file.write(json.dumps(ENTRY.of(entry), indent=1, sort_keys=True).encode())
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         assert self.folder
-        text = json.dumps({"version": VERSION, **_plain(key)}, sort_keys=True)
+        text = json.dumps(ENTRY.stamped(_plain(key)), sort_keys=True)
         digest = blake3(text.encode()).hexdigest()
         return self.folder / digest[:2] / f"{digest}.json"
 

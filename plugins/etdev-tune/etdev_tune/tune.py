@@ -10,19 +10,15 @@ from typing import Any
 
 from attrs import evolve
 
-from etdev.edge.source import methods_of
+from etdev.app import EagerMethod, ProgramFile, files
 from etdev.errors import TuneError
-from etdev.files import scratch, unseen
-from etdev.runtime import libraries
-from etdev.schema.method import Method
-from etdev.schema.stopwatch import Listener
 from etdev_tune.builder import Builder, Setup
 from etdev_tune.candidate import Candidate
 from etdev_tune.cases import cases_of, weighted
 from etdev_tune.comparison import Clock, Comparison
 from etdev_tune.exchange import Policy, Runner
 from etdev_tune.finish import finish
-from etdev_tune.measurer import Measurer
+from etdev_tune.measurer import Listener, Measurer
 from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.precision.data import data_of
 from etdev_tune.precision.exploration import Exploration
@@ -124,7 +120,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
     if objective == SIZE:
         # Refuses it where etdev-cpp is missing, which counts the libraries.
-        libraries.counter()
+        ProgramFile.check_libraries()
     if metric_drop is not None and metric is None:
         raise TuneError("metric-drop", "needs a metric", "name one with --metric file.py:function")
     clock = Clock(budget_s)
@@ -133,7 +129,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     say = listener or (lambda *_: None)
     setup = Setup.of(**lowering)
     schemes = schemes_of(precision, setup.plugins.values()) if precision else {}
-    methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+    methods = EagerMethod.of_model(model, inputs, kwargs, dynamic_shapes)
     how = Policy(threads=policy) if isinstance(policy, int) else policy
     plugins = tuple(setup.plugins.values())
     target = open_runner(on, plugins, runner) if isinstance(on, str) else on
@@ -142,10 +138,10 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         fingerprint = target.fingerprint()
         kept.check()
         say("reference", "eager PyTorch")
-        with scratch() as builds:
+        with files.scratch() as builds:
             builder = Builder(methods, setup, Path(builds))
-            known = data_of(builder.references, data, metric) if precision else None
-            cases = known.judging if known else cases_of(builder.references, measured_on)
+            known = data_of(methods, data, metric) if precision else None
+            cases = known.judging if known else cases_of(methods, measured_on)
             cases = weighted(cases, weights) if weights else cases
             if known and known.metric is not None and metric_drop is not None:
                 limits = evolve(limits, metric=known.metric - metric_drop)
@@ -162,7 +158,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
 
 def write_point(
     number: int,
-    methods: Mapping[str, Method],
+    methods: Mapping[str, Any],
     path: str | os.PathLike[str],
     listener: Listener | None = None,
     **lowering: Any,
@@ -171,7 +167,7 @@ def write_point(
 
     Args:
         number: Its number in the table of `etdev tune --show`.
-        methods: The methods that were tuned.
+        methods: The methods that were tuned, as `Lowerer.lower` takes them in a dict.
         path: The .pte of the tuning, which is replaced with the files beside it.
         listener: Called with a stage and a detail as the work goes on.
         **lowering: Arguments of `Lowerer`, as for `tune`.
@@ -187,9 +183,9 @@ def write_point(
     if listener:
         listener("write", trial.name)
     candidate = Candidate(trial.name, trial.plugins, trial.options, trial.pins)
-    with scratch() as builds, unseen(outputs.program) as folder:
+    with files.scratch() as builds, files.unseen(outputs.program) as folder:
         hidden = Outputs(folder / outputs.program.name)
-        builder = Builder(methods, Setup.of(**lowering), Path(builds))
+        builder = Builder(EagerMethod.of_model(methods), Setup.of(**lowering), Path(builds))
         build, lock = builder.final(candidate, hidden.program, hidden.registry)
         report = evolve(report, chosen=trial.name, verdict=f"{trial.name}: asked for by its number")
         outputs.publish(hidden, lock, report)

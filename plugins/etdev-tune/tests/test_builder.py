@@ -13,7 +13,7 @@ from support.models import nets
 
 import etdev
 from etdev import Lowerer, Pin
-from etdev.edge.source import methods_of
+from etdev.app import EagerMethod
 
 BASE = Candidate("base", ("openvino", "cpu"))
 CHANGES = {
@@ -29,7 +29,7 @@ CHANGES = {
 def builder(tmp_path_factory):
     """Builds candidates of the MLP."""
     setup = Setup.of(["openvino", "cpu"], cache=tmp_path_factory.mktemp("cache"))
-    return Builder(methods_of(*nets.mlp()), setup, tmp_path_factory.mktemp("builds"))
+    return Builder(EagerMethod.of_model(*nets.mlp()), setup, tmp_path_factory.mktemp("builds"))
 
 
 # The registry file of the second has the most in it; the others are tried with `make suites`.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from etdev_tune.metric import Metric
+from etdev_tune.metric import Call, Metric
 
 from etdev import TuneError
-from etdev.verify.oracle import EagerCall
 
 X = torch.arange(4.0)
-CALLS = [EagerCall(None, (X,), (X + 1,), (), {})]
+CALLS = [Call((X,), (X + 1,))]
 
 
 def closeness(outputs, expected):

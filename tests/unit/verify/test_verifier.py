@@ -28,7 +28,6 @@ from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.adapted import adapt
 from etdev.runtime.child import ChildResult
-from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_series
 from etdev.schema import dtypes
 from etdev.verify.oracle import Oracle
@@ -175,7 +174,7 @@ def test_a_runtime_that_dies_is_a_result(tmp_path):
 
 def test_a_process_that_hangs_is_ended(mlp_pte):
     inputs = (torch.randn(2, 8),)
-    method = method_of(read(mlp_pte), "forward")
+    method = read(mlp_pte).method("forward")
     outcome = run_series(mlp_pte, [(method, inputs)], limit_s=0)
     assert (outcome.values, outcome.failure) == ([], "the process took longer than 0 s")
 

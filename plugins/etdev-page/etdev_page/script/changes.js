@@ -1,7 +1,7 @@
 // The comparison with an earlier plan: what `etdev diff` says, module by module.
 
 // The names of the nodes of each side that have another owner or device.
-const MOVED = [0, 1].map((side) => new Set((DATA.changes?.moves || []).map((move) => `${move.method}/${move.nodes[side]}`)));
+const MOVED = [0, 1].map((side) => new Set((DATA.changes?.nodes || []).map((move) => `${move.method}/${move.nodes[side]}`)));
 const isMoved = (item) => item.members.some((node) => MOVED[SIDE === DATA ? 1 : 0].has(`${METHOD.name}/${node.node}`));
 
 function openSide(side) {
@@ -19,14 +19,14 @@ function openSide(side) {
 }
 
 function showChanges() {
-  const { parts, figures, moves } = DATA.changes;
+  const { parts, figures, nodes } = DATA.changes;
   const [before, after] = SIDES;
   byId("changes").replaceChildren(
     el("h2", {}, `From ${before.title} to ${after.title}`),
-    parts.length + figures.length + moves.length ? "" : quiet("The plans are the same."),
+    parts.length + figures.length + nodes.length ? "" : quiet("The plans are the same."),
     ...tableOf("Numbers", ["", "before", "after", "change"], figures.map(({ what, before: was, after: now }) => [what, grouped(was), grouped(now), signed(now - was, grouped)])),
     ...tableOf("Modules", ["module", "before", "after", ...(IS_TIMED ? ["time"] : [])], modulesOf(before, after)),
-    ...tableOf("Nodes with another owner or device", ["op", "module", "before", "after"], moves.map((move) => [link(move.op, () => goToMove(move)), code(move.module || "model"), move.was || "–", move.now || "–"])),
+    ...tableOf("Nodes with another owner or device", ["op", "module", "before", "after"], nodes.map((move) => [link(move.op, () => goToMove(move)), code(move.module || "model"), move.before || "–", move.after || "–"])),
     ...tableOf("Partitions, methods, plugins", ["", "before", "after"], parts.map(({ kind, before: was, after: now }) => [kind, was || "–", now || "–"])));
 }
 

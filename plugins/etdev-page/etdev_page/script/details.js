@@ -84,7 +84,7 @@ function nodeDetails(node, vertex) {
     el("h2", { class: "code" }, node.node), chip(node.owner), within,
     facts([
       ["op", code(node.op)], ["once", node.source_op === node.op ? "" : node.source_op], ["module", node.module], ["line", node.line],
-      ["precision", node.precision], ["pinned to", pin], ["time", vertex.kind === "node" && vertex.ms !== null ? time(vertex.ms) : ""],
+      ["precision", node.precision], ["pinned to", pin], ["changed by", METHOD.plan.fixes.filter((fix) => fix.found.includes(node.node)).map((fix) => fix.row).join(", ")], ["time", vertex.kind === "node" && vertex.ms !== null ? time(vertex.ms) : ""],
     ]),
     el("h3", {}, "What each plugin said"),
     said.length ? el("ul", {}, said) : quiet(sentence(unasked())),

@@ -16,8 +16,10 @@ function showWhy() {
     link(missed.op, () => filterOp(missed)), String(missed.nodes.length), reasonLines(missed),
     el("div", {}, code(some(missed.modules))), el("div", {}, code(some(missed.lines)))]);
   const nothing = METHOD.nodes.length ? "Nothing: every node has a plugin that owns it." : "Nothing: the method has no nodes.";
+  const fixes = METHOD.plan.fixes.map(({ row, stage, found, line }) => [code(row), stage, code(some(found)), code(line)]);
   byId("why").replaceChildren(
-    ...(rows.length ? tableOf(`Left to portable kernels in ${METHOD.name}`, ["op", "nodes", "why no plugin has it", "modules", "lines"], rows) : [quiet(nothing)]));
+    ...(rows.length ? tableOf(`Left to portable kernels in ${METHOD.name}`, ["op", "nodes", "why no plugin has it", "modules", "lines"], rows) : [quiet(nothing)]),
+    ...tableOf(`Changed in ${METHOD.name} for faults of torch or ExecuTorch`, ["row of etdev quirks", "stage", "changed", "line"], fixes));
 }
 
 const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");

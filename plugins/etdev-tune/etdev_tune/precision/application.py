@@ -11,7 +11,6 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from etdev.errors import TuneError
-from etdev.upstream.trees import pytree
 from etdev_tune.precision import static
 from etdev_tune.precision.layers import clean, layers_of, replace
 from etdev_tune.precision.recipe import Recipe
@@ -69,7 +68,7 @@ def dynamic_shapes(program: ExportedProgram) -> Any:
     ]
     if not any(specs):
         return None
-    arguments, keywords = pytree.tree_unflatten(specs, program.call_spec.in_spec)
+    arguments, keywords = program.call_spec.in_spec.unflatten(specs)
     return (*arguments, *keywords.values())
 
 

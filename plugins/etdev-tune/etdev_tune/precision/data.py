@@ -10,10 +10,8 @@ import torch
 from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.reference import Reference
-from etdev.edge.source import FORWARD
+from etdev.app import EagerMethod
 from etdev.errors import TuneError, first_line
-from etdev.upstream.trees import flat
 from etdev_tune.cases import Case, Leaves, cases_of
 from etdev_tune.metric import Metric
 from etdev_tune.precision.application import bounds
@@ -47,7 +45,7 @@ def load_data(path: Path) -> Any:
 
 
 def data_of(
-    methods: Mapping[str, Reference], data: Any, metric: Callable[..., Any] | None = None
+    methods: Mapping[str, EagerMethod], data: Any, metric: Callable[..., Any] | None = None
 ) -> Data:
     """Split calls: every second one judges, and the others calibrate.
 
@@ -59,7 +57,7 @@ def data_of(
     Raises:
         TuneError: There are fewer than two calls of a method, or one that it doesn't take.
     """
-    given = data if isinstance(data, Mapping) else {FORWARD: data}
+    given = data if isinstance(data, Mapping) else {"forward": data}
     if missing := [name for name in methods if name not in given]:
         what = f"has no calls of method {missing[0]!r}"
         raise TuneError("data", what, "give a dict of calls by method")
@@ -71,15 +69,15 @@ def data_of(
     return Data(tuple(calibration), tuple(judged))
 
 
-def _calls(method: Reference, data: Any) -> list[Leaves]:
-    who = f"data of method {method.method.name!r}"
+def _calls(method: EagerMethod, data: Any) -> list[Leaves]:
+    who = f"data of method {method.name!r}"
     if not isinstance(data, (list, tuple)):
         raise TuneError(who, f"is {type(data).__name__}, not a list of calls", _CURE)
     if len(data) < 2:
         what = f"has {len(data)} call{'s' * (len(data) != 1)}"
         cure = "give at least two: one to calibrate on, another one to judge by"
         raise TuneError(who, what, cure)
-    calls = [Leaves(flat(call)) for call in data]
+    calls = [Leaves(EagerMethod.leaves(call)) for call in data]
     for number, call in enumerate(calls):
         if problem := _problem(call, method.program):
             what = f"call {number} has {problem}"

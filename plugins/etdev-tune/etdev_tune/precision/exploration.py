@@ -10,8 +10,9 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from etdev import Pin
 from etdev.errors import TuneError, first_line
-from etdev.schema.pins import PORTABLE, Pin
+from etdev.schema.pins import PORTABLE
 from etdev_tune.builder import Build
 from etdev_tune.candidate import Candidate, baselines
 from etdev_tune.exchange import Failure
@@ -89,8 +90,8 @@ class Exploration(Search):
     def layers(self) -> dict[str, Layer]:
         """The layers of all methods whose results are used, with the work of all of them."""
         layers: dict[str, Layer] = {}
-        for method in self.builder.exported.values():
-            for name, layer in layers_of(clean(unlifted(method.model))).items():  # type: ignore[arg-type]
+        for method in self.builder.methods.values():
+            for name, layer in layers_of(clean(unlifted(method.program))).items():
                 known = layers.get(name)
                 layers[name] = evolve(layer, work=layer.work + (known.work if known else 0))
         return layers
@@ -138,7 +139,7 @@ class Exploration(Search):
         scales: dict[str, tuple[float, int]] = {}
         try:
             for case in self.data.calibration:
-                program: Any = self.builder.exported[case.method].model
+                program = self.builder.methods[case.method].program
                 simulation = Simulation(program, scheme, case)
                 scales |= {f"{case.method} {key}": v for key, v in simulation.scales.items()}
                 for one in sensitivities(simulation, case, scheme.name, seconds):

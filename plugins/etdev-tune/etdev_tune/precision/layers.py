@@ -11,9 +11,9 @@ from attrs import frozen
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from etdev import Plan
 from etdev.schema.ledger import together
 from etdev.schema.pins import PORTABLE
-from etdev.schema.plan import Plan
 from etdev_tune.precision.recipe import PLUGIN
 
 _ATEN = torch.ops.aten

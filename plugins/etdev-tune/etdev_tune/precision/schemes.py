@@ -17,11 +17,8 @@ from torchao.quantization import (
 )
 from torchao.quantization.granularity import PerAxis, PerGroup
 
+from etdev.app import Plugin, quantizers
 from etdev.errors import EtdevError, TuneError
-from etdev.registry.calls import call
-from etdev.registry.plugin import Plugin
-from etdev.registry.registry import Registry
-from etdev.registry.selection import select
 from etdev_tune.precision.layers import CONVOLUTION, EMBEDDING, LINEAR, Layer
 
 AUTO = "auto"
@@ -112,23 +109,16 @@ def torchao_schemes() -> dict[str, Scheme]:
     return {scheme.name: scheme for scheme in schemes}
 
 
-def plugin_schemes(plugins: Iterable[Plugin]) -> dict[str, Scheme]:
+def plugin_schemes(plugins: Iterable[Plugin | str]) -> dict[str, Scheme]:
     """Return the schemes of the quantisers that plugins name by the hook `quantizers`."""
     kinds = (LINEAR, CONVOLUTION, EMBEDDING)
-    schemes = {}
-    for plugin in plugins:
-        makers = call(plugin, "quantizers", Mapping, "return functions by name") or {}
-        for name, maker in makers.items():
-            full = f"{plugin.name}:{name}"
-            schemes[full] = Scheme(full, 8, kinds, quantizer=maker)
-    return schemes
+    return {n: Scheme(n, 8, kinds, quantizer=made) for n, made in quantizers(plugins).items()}
 
 
 def schemes_for(names: Iterable[str]) -> dict[str, Scheme]:
     """Return the schemes of these names, and all of torchao's; loads the plugins that they name."""
     plugins = dict.fromkeys(name.partition(":")[0] for name in names if ":" in name)
-    loaded = select(Registry(portable=False), list(plugins))
-    return {**plugin_schemes(loaded), **torchao_schemes()}
+    return {**plugin_schemes(plugins), **torchao_schemes()}
 
 
 def schemes_of(precision: str | Sequence[str], plugins: Iterable[Plugin]) -> dict[str, Scheme]:

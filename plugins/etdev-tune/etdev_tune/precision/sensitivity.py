@@ -12,7 +12,6 @@ from attrs import evolve
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.upstream.trees import pytree
 from etdev_tune.cases import Case, error_of
 from etdev_tune.precision import static
 from etdev_tune.precision.application import unlifted
@@ -102,13 +101,11 @@ class Simulation:
 
     def _outputs(self, case: Case) -> list[list[Any]]:
         """Return the flat outputs of consecutive calls."""
-        found = []
+        found, spec = [], self.program.call_spec
         with torch.no_grad():
             for call in case.calls:
-                arguments, keywords = pytree.tree_unflatten(
-                    list(call.inputs), self.program.call_spec.in_spec
-                )
-                leaves = pytree.tree_leaves(self.module(*arguments, **keywords))
+                arguments, keywords = spec.in_spec.unflatten(list(call.inputs))
+                leaves = spec.out_spec.flatten_up_to(self.module(*arguments, **keywords))
                 found.append([leaf for leaf in leaves if leaf is not None])
             # The program, which shares its state, stays as it was.
             for name, value in self.module.named_buffers():

@@ -17,7 +17,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from etdev.errors import TuneError
-from etdev.graph.ops import written_by
+from etdev.graph import written_by
 from etdev_tune.precision.layers import layers_of, owners
 from etdev_tune.precision.schemes import Scheme, made_quantizer
 

@@ -9,11 +9,9 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+from etdev.app import ProgramFile
 from etdev.errors import RunError
-from etdev.pte.read import read
-from etdev.runtime.inputs import method_of, prepared
-from etdev.runtime.runners import Runner
-from etdev.runtime.worker import CallResult, Program
+from etdev.runtime.runners import CallResult, Runner
 from etdev_tune.exchange import Failure, Request, Result
 from etdev_tune.target.facts import THREADS
 
@@ -22,9 +20,9 @@ _LONG_MS = 1000.0
 
 def measured(runner: Runner, request: Request) -> Result | Failure:
     """Run a program on this machine, in a new process of a runner."""
-    facts = method_of(read(request.program), request.method)
-    sets = [prepared(facts, inputs) for inputs in request.inputs]
-    program = Program.of(request.program, [facts], next(iter(request.data), None))
+    file = ProgramFile(request.program)
+    sets = [file.inputs(request.method, inputs) for inputs in request.inputs]
+    program = file.runnable(next(iter(request.data), None))
 
     def call(chosen: Sequence[Sequence[Any]], repeat: int) -> Sequence[CallResult]:
         calls = [(request.method, inputs) for inputs in chosen]

@@ -15,13 +15,10 @@ import torch
 from attrs import asdict
 from blake3 import blake3
 
+from etdev.app import Plugin, ProgramFile
 from etdev.errors import RunError
-from etdev.pte.read import read
-from etdev.registry.plugin import Plugin
 from etdev.runtime import ending, loading
 from etdev.runtime.child import Child
-from etdev.runtime.inputs import method_of, prepared
-from etdev.runtime.kernels import kernel_modules
 from etdev.runtime.runners import PYTHON, named, runner_of
 from etdev_tune.exchange import Failure, Request, Result, Runner
 from etdev_tune.runners.commands import ARGUMENTS, command
@@ -77,9 +74,8 @@ class Target:
 
     def run(self, request: Request) -> Result | Failure:
         """Send the files that the target lacks, and run the program in a process of its own."""
-        method = method_of(read(request.program), request.method)
-        inputs = io.BytesIO()
-        torch.save([prepared(method, values) for values in request.inputs], inputs)
+        file, inputs = ProgramFile(request.program), io.BytesIO()
+        torch.save([file.inputs(request.method, values) for values in request.inputs], inputs)
         given: list[bytes | Path] = [inputs.getvalue(), request.program, *request.data]
         contents = {self._name_there(one): one for one in given}
         names = list(contents)
@@ -93,7 +89,7 @@ class Target:
             "inputs": names[0],
             "program": names[1],
             "data": names[2:],
-            "imports": kernel_modules(method),
+            "imports": file.runnable().modules,
             "libraries": self._libraries(),
         }
         sending_s = sum(map(len, files.values())) / _SLOWEST_BYTES_PER_S
@@ -161,7 +157,7 @@ class Local(Target):
 
     def run(self, request: Request) -> Result | Failure:
         """Run a program in a new process of the runner that has its delegates."""
-        runner = runner_of(read(request.program), self._plugins, self._runner)
+        runner = runner_of(ProgramFile(request.program).artifact, self._plugins, self._runner)
         return super().run(request) if runner is PYTHON else measured(runner, request)
 
     def _name_there(self, content: bytes | Path) -> str:

@@ -19,10 +19,7 @@ from support.toys.target import Scripted
 
 import etdev
 from etdev import Lowerer, TuneError
-from etdev.edge.reference import Reference
-from etdev.edge.source import export, methods_of
-from etdev.quirks import QUIRKS
-from etdev.quirks.table import Fixer, Table
+from etdev.app import EagerMethod
 from etdev.runtime.run import run
 
 QUICK = Policy(warmup=0, repetitions=3, seconds=0.05, warmup_s=0)
@@ -79,7 +76,7 @@ def test_a_model_of_one_layer_is_quantised_and_judged_on_other_data(searched, tm
     assert 'layers = ["1 = 8da8w"]' in (tmp_path / "net.registry.toml").read_text()
     # Another one is written later, without data and without measuring.
     first = (tmp_path / "net.pte").read_bytes()
-    methods = methods_of(module, calls(1)[0])
+    methods = {"forward": (module, calls(1)[0])}
     for name in (plain.name, "8da8w"):
         write_point(number_of(report, name), methods, tmp_path / "net.pte", plugins=["cpu"])
         assert ((tmp_path / "net.pte").read_bytes() == first) == (name == "8da8w")
@@ -237,9 +234,9 @@ class Counting(torch.nn.Module):
 
 @pytest.mark.parametrize("scheme", ["8da8w", "cpu:int8"])
 def test_simulations_of_a_model_with_state_leave_it_as_it_was(scheme):
-    method = methods_of(Counting().eval(), calls(1)[0])["forward"]
-    program = export(method, Fixer(Table(QUIRKS)))
-    (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
+    methods = EagerMethod.of_model(Counting().eval(), calls(1)[0])
+    program = methods["forward"].program
+    (case,) = data_of(methods, calls(6)).calibration
     before = program.state_dict["seen"].clone()
     simulation = Simulation(program, schemes_for([scheme])[scheme], case)
     assert simulation.layers == ["layer"]
@@ -263,17 +260,17 @@ class Adding(torch.nn.Module):
 
 
 def test_the_scale_of_a_state_is_that_of_its_values_in_calibration():
-    method = methods_of(Adding().eval(), calls(1)[0])["forward"]
-    program = export(method, Fixer(Table(QUIRKS)))
-    (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
+    methods = EagerMethod.of_model(Adding().eval(), calls(1)[0])
+    program = methods["forward"].program
+    (case,) = data_of(methods, calls(6)).calibration
     scales = Simulation(program, schemes_for(["cpu:int8"])["cpu:int8"], case).scales
     assert scales["sum_1/int8"][0] > 1e-3
 
 
 def test_without_time_for_each_layer_groups_of_layers_are_simulated():
-    method = methods_of(Mixed.seeded(), calls(1)[0])["forward"]
-    program = export(method, Fixer(Table(QUIRKS)))
-    (case,) = data_of({"forward": Reference.of(method, program)}, calls(6)).calibration
+    methods = EagerMethod.of_model(Mixed.seeded(), calls(1)[0])
+    program = methods["forward"].program
+    (case,) = data_of(methods, calls(6)).calibration
     scheme = schemes_for([])["bf16"]
     simulation = Simulation(program, scheme, case)
     quick, slow = (sensitivities(simulation, case, "bf16", seconds) for seconds in (1e-9, 60))

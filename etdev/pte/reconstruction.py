@@ -1,8 +1,7 @@
-"""A plan of a .pte that carries none: its delegates and kernels, and the values between them."""
+"""The reconstruction of a plan from the instructions of a .pte that carries none."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from attrs import define, evolve, field
 
 from etdev.pte.instructions import kind_of
 from etdev.pte.opening import opened, program_of
-from etdev.pte.read import device, dtype_of
+from etdev.pte.read import bytes_of, device, dtype_of
 from etdev.schema.device import CPU
 from etdev.schema.ledger import Entry, Ledger
 from etdev.schema.partition import OWN_DEVICE, Partition, target_device
@@ -20,7 +19,7 @@ from etdev.schema.tensors import Copy, Tensor
 
 
 def plan_of(path: Path) -> Plan:
-    """Return the plan that the instructions of a .pte show.
+    """Return the plan that the instructions of a .pte show: its delegates, kernels and values.
 
     It has no nodes and no reasons. The owner of a delegate is its backend. The first instruction
     that mentions a value is taken for the one that computes it.
@@ -126,17 +125,11 @@ class _Method:
         return self.emitted.values[index].val
 
     def _tensor(self, index: int) -> Tensor:
-        value, name = self._value(index), self.names[index]
-        dtype = dtype_of(value)
-        return Tensor(name, dtype, tuple(value.sizes), _item_bytes(dtype) * math.prod(value.sizes))
+        value = self._value(index)
+        return Tensor(self.names[index], dtype_of(value), tuple(value.sizes), bytes_of(value))
 
 
 def _is_constant(tensor: Any) -> bool:
     extra = tensor.extra_tensor_info
     external = extra is not None and extra.location.name == "EXTERNAL"
     return external or bool(tensor.data_buffer_idx)
-
-
-def _item_bytes(dtype: str) -> int:
-    # A bool, which has no digits, takes a byte.
-    return int("".join(filter(str.isdigit, dtype)) or 8) // 8

@@ -1,0 +1,144 @@
+"""Methods of a model in eager PyTorch, with which applications compare programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+from torch.export import ExportedProgram
+
+from etdev.edge.reference import Reference
+from etdev.edge.source import export, methods_of
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Fixer, Table
+from etdev.schema.method import Method
+from etdev.upstream.trees import flat
+from etdev.verify.oracle import EagerCall, is_random
+from etdev.verify.output_error import OutputError
+from etdev.verify.session import session_of
+from etdev.verify.tolerance import Tolerance
+
+
+# Not slotted: its cached members stay attributes of the class, with their docstrings.
+@frozen(eq=False, slots=False)
+class EagerMethod:
+    """A method of a model in eager PyTorch, which is exported when that is first needed.
+
+    Its calls begin with the state that it had then. A SourceError says why it can't be exported.
+
+    Args:
+        source: The method as a user gave it, which `Lowerer.lower` takes in a dict.
+
+    Example:
+        methods = EagerMethod.of_model(net, (example,))
+        (call,) = methods["forward"].calls([[example]], 1)
+        assert EagerMethod.error(call.outputs, call.outputs) == 0
+    """
+
+    source: Method
+
+    @classmethod
+    def of_model(
+        cls,
+        model: object,
+        inputs: Any = None,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+    ) -> dict[str, EagerMethod]:
+        """Return the methods of a model by name.
+
+        Args:
+            model: As for `Lowerer.lower`, like the others.
+            inputs: Example inputs.
+            kwargs: Example inputs by keyword.
+            dynamic_shapes: As `torch.export.export` takes them.
+
+        Raises:
+            SourceError: The arguments are not those of a model.
+        """
+        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+        return {name: cls(method) for name, method in methods.items()}
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.source.name
+
+    @property
+    def program(self) -> ExportedProgram:
+        """The exported program."""
+        return self._reference.program
+
+    @property
+    def exported(self) -> Method:
+        """The exported program with its example inputs, which `Lowerer.lower` takes in a dict."""
+        return evolve(self.source, model=self.program, dynamic_shapes=None)
+
+    @property
+    def is_random(self) -> bool:
+        """True if two calls differ that are equal but for the seed of random numbers."""
+        return is_random(self._reference)
+
+    def example(self) -> list[Any]:
+        """Return the flat example inputs, with None where the method takes it."""
+        return self._reference.example()[0]
+
+    def flat(self, inputs: Any) -> list[Any]:
+        """Return the arguments of a call, a tuple or one tensor, as flat inputs.
+
+        Raises:
+            SourceError: They are not structured as the example inputs are.
+        """
+        return self._reference.given(inputs)[0]
+
+    def calls(self, given: Sequence[Sequence[Any]], count: int) -> list[EagerCall]:
+        """Call it with flat inputs, and then with fresh ones, each in the state that the last left.
+
+        Args:
+            given: Inputs of the first calls. Those that eager PyTorch refuses are left out.
+            count: Number of calls; those that are not given have inputs like the example's, at the
+                bounds of dynamic sizes.
+
+        Raises:
+            VerifyError: Eager PyTorch takes none of the inputs.
+        """
+        return session_of(self._reference, given, max(count, len(given))).calls
+
+    @cached_property
+    def _reference(self) -> Reference:
+        return Reference.of(self.source, export(self.source, Fixer(Table(QUIRKS))))
+
+    @staticmethod
+    def leaves(value: Any) -> list[Any]:
+        """Return the tensors and numbers in nested inputs, without None."""
+        return flat(value)
+
+    @staticmethod
+    def error(wanted: Sequence[Any], outputs: Sequence[Any]) -> float:
+        """Return the largest error of outputs, relative to the largest finite value that is wanted.
+
+        Integers and bools have to be equal, except for one step of int8 and uint8, since quantised
+        models round. The error is infinite for an output that is missing, has another shape or
+        dtype, or is NaN on one side alone.
+        """
+        own, right = ([v for v in values if v is not None] for values in (outputs, wanted))
+        return max(map(_error, own, right), default=0.0) if len(own) == len(right) else math.inf
+
+
+def _error(value: Any, wanted: Any) -> float:
+    if isinstance(value, str) or isinstance(wanted, str):
+        return 0.0 if value == wanted else math.inf
+    expected = torch.as_tensor(wanted).detach()
+    both = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
+    if both and value.dtype != wanted.dtype:
+        return math.inf
+    error = OutputError.of(value, expected).max_error
+    # A whole largest value, or one step.
+    allowed = Tolerance(relative=1.0, steps=1).allowed(expected)
+    if expected.is_floating_point() or expected.is_complex():
+        return math.inf if math.isnan(error) else error / allowed
+    return 0.0 if error <= allowed else math.inf
