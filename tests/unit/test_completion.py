@@ -4,17 +4,15 @@ import copy
 
 import pytest
 import torch
-from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
-from executorch.runtime import Runtime
 from support.models.small import Function
+from support.toys.runtime import assert_agrees, by_partitioner
 from support.zoo import state
 from torch import nn
 
 import etdev
 from etdev.completion import completed
 from etdev.errors import LoweringError
-from etdev.upstream.trees import flat
 
 pytestmark = [
     pytest.mark.skipif(
@@ -140,14 +138,7 @@ class Several(nn.Module):
     ids=["several", "branch", "nothing", "labels", "swap"],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
-    program = torch.export.export(model, inputs)
-    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for _ in range(2):
-        outputs, results = method.execute(list(inputs)), flat(model(*inputs))
-        for output, expected in zip(outputs, results, strict=True):
-            torch.testing.assert_close(output, expected)
+    assert_agrees(by_partitioner(model, inputs, ["cpu"]), model, inputs, inputs)
 
 
 @pytest.mark.parametrize(
@@ -164,15 +155,13 @@ def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
     ],
 )
 def test_what_nothing_computes_is_named(function, x, said):
-    program = torch.export.export(Function(function), (x,))
     with pytest.raises(LoweringError, match=said):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+        by_partitioner(Function(function), (x,))
 
 
 def test_constants_that_executorch_leaves_in_a_method_without_inputs_are_refused():
-    program = torch.export.export(Function(lambda: torch.tril_indices(4, 4)), ())
     with pytest.raises(LoweringError, match="Invalid get_attr type"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+        by_partitioner(Function(lambda: torch.tril_indices(4, 4)), (), ["cpu"])
 
 
 def test_the_symbols_of_a_completed_program_are_left_alone():
@@ -188,10 +177,4 @@ def test_a_parameter_may_be_written_where_gradients_are_on():
     model, x = state.ZOO.animals["bias_that_changes"].build(), torch.randn(2, 4)
     with torch.no_grad():
         program = torch.export.export(copy.deepcopy(model), (x,))
-        expected = [model(x), model(x)]
-    partitioner = etdev.partitioner(["cpu"])
-    manager = to_edge_transform_and_lower(program, partitioner=[partitioner])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for outputs in expected:
-        torch.testing.assert_close(method.execute([x])[0], outputs)
+    assert_agrees(by_partitioner(program, plugins=["cpu"]), model, (x,), (x,))

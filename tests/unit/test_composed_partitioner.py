@@ -6,10 +6,10 @@ from attrs import evolve
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from executorch.runtime import Runtime
 from support.models import nets
-from support.models.small import Function
+from support.models.small import Attention, Function
 from support.toys import Takes
+from support.toys.runtime import assert_agrees, by_partitioner, execute
 from torch import nn
 
 import etdev
@@ -55,10 +55,8 @@ def test_a_plugin_that_can_not_compile_here_is_refused_by_name():
         def probe(self):
             return Probe(unfit="no accelerator")
 
-    program = torch.export.export(Function(torch.add), (torch.ones(2), torch.ones(2)))
-    composed = etdev.partitioner([Unfit("unfit", ("add.Tensor",))])
     with pytest.raises(PluginError, match="unfit: can't compile here: no accelerator"):
-        to_edge_transform_and_lower(program, partitioner=[composed])
+        by_partitioner(Function(torch.add), [torch.ones(2)] * 2, [Unfit("unfit", ("add.Tensor",))])
 
 
 @pytest.fixture
@@ -127,15 +125,8 @@ def test_an_op_that_only_executorch_keeps_whole_is_left_to_its_kernel():
     model = nn.Upsample(scale_factor=2, mode="bilinear")
     x = torch.randn(1, 2, 4, 5)
     shapes = ({2: torch.export.Dim("height", min=2, max=10)},)
-    program = torch.export.export(model, (x,), dynamic_shapes=shapes)
-    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    buffer = manager.to_executorch().buffer
-    # It reads the bytes as long as it lives, and the method reads it.
-    loaded = Runtime.get().load_program(buffer)
-    method = loaded.load_method("forward")
-    for inputs in (x, torch.randn(1, 2, 10, 5)):
-        (output,) = method.execute([inputs])
-        torch.testing.assert_close(output, model(inputs))
+    manager = by_partitioner(model, (x,), ["cpu"], shapes)
+    assert_agrees(manager, model, (x,), (torch.randn(1, 2, 10, 5),))
 
 
 def test_it_can_be_used_twice():
@@ -157,14 +148,9 @@ def test_methods_have_partitioners_of_their_own():
 
 
 def test_an_op_kept_whole_for_nobody_is_decomposed():
-    class Attention(torch.nn.Module):
-        def forward(self, q):
-            return torch.nn.functional.scaled_dot_product_attention(q, q, q) + 1
-
     whole = (torch.ops.aten.scaled_dot_product_attention.default,)
-    composed = etdev.partitioner([Takes("keeper", ("add.Tensor",), whole=whole)])
-    program = torch.export.export(Attention(), (torch.randn(1, 2, 4, 8),))
-    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    keeper = Takes("keeper", ("add.Tensor",), whole=whole)
+    manager = by_partitioner(Attention(), (torch.randn(1, 2, 4, 8),), [keeper])
     targets = [str(node.target) for node in manager.exported_program().graph.nodes]
     assert any("softmax" in target for target in targets)
 
@@ -180,11 +166,10 @@ def test_an_op_whose_plugin_no_longer_claims_it_is_refused_by_name():
     attention = nn.functional.scaled_dot_product_attention
     whole = (torch.ops.aten.scaled_dot_product_attention.default,)
     q = torch.randn(1, 2, 4, 8)
-    program = torch.export.export(Function(lambda q: attention(q, q, q)), (q,))
     fickle = Fickle("fickle", ("attention.default",), whole=whole)
     refused = "aten.scaled_dot_product_attention.default .* was kept whole but no plugin claims it"
     with pytest.raises(PluginError, match=f"partitioner: {refused}; lower with etdev.Lowerer"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([fickle])])
+        by_partitioner(Function(lambda q: attention(q, q, q)), (q,), [fickle])
 
 
 def test_an_export_recipe_takes_it():
@@ -196,11 +181,6 @@ def test_an_export_recipe_takes_it():
     assert session.get_pte_buffer()
 
 
-def composed(function, x, plugins=()):
-    program = torch.export.export(Function(function), (x,))
-    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(list(plugins))])
-
-
 @pytest.mark.parametrize(
     ("function", "x"),
     [(torch.nonzero, torch.eye(3)), (lambda x: x.nonzero().squeeze(1), torch.ones(3))],
@@ -208,7 +188,7 @@ def composed(function, x, plugins=()):
 )
 def test_coordinates_that_executorch_would_declare_in_another_order_are_refused(function, x):
     with pytest.raises(LoweringError) as caught:
-        composed(function, x)
+        by_partitioner(Function(function), (x,))
     assert caught.value.what.startswith("ExecuTorch would transpose aten_nonzero_default")
     assert caught.value.cure == "lower with etdev.Lowerer, which returns it as it is"
 
@@ -218,51 +198,33 @@ def test_a_channels_last_image_of_one_channel_that_a_delegate_would_return_is_re
     net = nn.Conv2d(4, 1, 3).to(memory_format=torch.channels_last)
     x = torch.ones(1, 4, 6, 6).to(memory_format=torch.channels_last)
     with pytest.raises(LoweringError, match=r"would transpose getitem at .*, or fail on it"):
-        composed(net, x, ["cpu"])
+        by_partitioner(net, (x,), ["cpu"])
 
 
 def test_coordinates_that_are_read_in_any_order_pass():
-    x = torch.tensor([0.0, 1.0, 2.0])
-    manager = composed(lambda x: (x.nonzero(), x[x.nonzero()]), x)
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for output, expected in zip(method.execute([x]), (x.nonzero(), x[x.nonzero()]), strict=True):
-        torch.testing.assert_close(output, expected)
+    module = Function(lambda x: (x.nonzero(), x[x.nonzero()]))
+    inputs = (torch.tensor([0.0, 1.0, 2.0]),)
+    assert_agrees(by_partitioner(module, inputs), module, inputs)
 
 
 def test_ops_that_share_their_name_with_functions_of_numbers_have_a_kernel():
-    composed(lambda x: x**2.5, torch.ones(2))
+    by_partitioner(Function(lambda x: x**2.5), (torch.ones(2),))
 
 
-@pytest.mark.parametrize(
-    ("function", "x", "op"),
-    [
-        (
-            lambda x: torch.cat([x, x], 1),
-            torch.randn(1, 2, 3, 4).to(memory_format=torch.channels_last),
-            "aten.cat.default",
-        ),
-    ],
-    ids=["channels last"],
-)
-def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
+def test_what_portable_kernels_can_not_do_is_refused_by_name():
+    joined = Function(lambda x: torch.cat([x, x], 1))
     with pytest.raises(LoweringError) as caught:
-        composed(function, x)
-    assert caught.value.what.startswith(f"the portable kernel of {op} fails or is wrong for what ")
+        by_partitioner(joined, (torch.randn(1, 2, 3, 4).to(memory_format=torch.channels_last),))
+    assert caught.value.what.startswith(
+        "the portable kernel of aten.cat.default fails or is wrong for what "
+    )
     assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
 
 
 def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
-    def rows(x, i):
-        return x[i] * 2
-
-    calls = [(torch.randn(4, 3).t(), torch.tensor(row)) for row in (1, -1)]
-    program = torch.export.export(Function(rows), calls[0])
-    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for x, i in calls:
-        torch.testing.assert_close(method.execute([x.contiguous(), i])[0], rows(x, i))
+    rows, x = Function(lambda x, i: x[i] * 2), torch.randn(4, 3).t()
+    manager = by_partitioner(rows, (x, torch.tensor(1)), ["cpu"])
+    assert_agrees(manager, rows, *((x.contiguous(), torch.tensor(row)) for row in (1, -1)))
 
 
 @pytest.mark.parametrize(
@@ -273,81 +235,50 @@ def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
     ],
 )
 def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs, said):
-    program = torch.export.export(Function(function), inputs)
     with pytest.raises(LoweringError, match=said):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+        by_partitioner(Function(function), inputs, ["cpu"])
 
 
 def test_a_size_that_executorch_would_fix_stays_dynamic():
     sizes = ({0: torch.export.Dim("n", max=8)},)
     recurrent = nn.RNN(4, 3, batch_first=True).eval()
     calls = [(torch.randn(rows, 2, 4),) for rows in (3, 1, 0, 8)]
-    program = torch.export.export(recurrent, calls[0], dynamic_shapes=sizes)
-    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for inputs in calls:
-        for output, expected in zip(method.execute(inputs), recurrent(*inputs), strict=True):
-            torch.testing.assert_close(output, expected)
+    manager = by_partitioner(recurrent, calls[0], ["cpu"], sizes)
+    assert_agrees(manager, recurrent, *calls)
 
 
 def test_an_order_that_executorch_writes_down_otherwise_is_refused():
     last = {"memory_format": torch.channels_last}
-    program = torch.export.export(
-        Function(lambda x: x[:, :1].clone(**last)), (torch.randn(2, 3, 4, 4),)
-    )
     with pytest.raises(LoweringError, match=r"_clone_dim_order.default fails or is wrong"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+        by_partitioner(Function(lambda x: x[:, :1].clone(**last)), (torch.randn(2, 3, 4, 4),))
 
 
 def test_a_dynamic_size_of_a_channels_last_input_is_read():
     x = torch.randn(2, 4, 6, 6).to(memory_format=torch.channels_last)
     sizes = ({0: torch.export.Dim("n", min=1, max=8)},)
     counted = Function(lambda x: (torch.relu(x), x.shape[0] * 2))
-    program = torch.export.export(counted, (x,), dynamic_shapes=(sizes,))
-    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    torch.testing.assert_close(method.execute([x])[0], torch.relu(x))
+    assert_agrees(by_partitioner(counted, (x,), dynamic_shapes=(sizes,)), counted, (x,))
 
 
 def test_what_they_rarely_get_wrong_is_said():
     with pytest.warns(
         EtdevWarning, match="aten.max_pool2d_with_indices.default .* is wrong for some"
     ):
-        composed(lambda x: nn.functional.max_pool2d(x, 2), torch.randn(1, 2, 4, 4))
-
-
-# ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
-
-
-def last_and_relu(layout):
-    convolution = nn.Conv2d(4, 2, 3).to(memory_format=torch.channels_last)
-    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
-    return lambda x: convolution(x).relu(), x
-
-
-def run_composed(function, x):
-    manager = composed(function, x, ["cpu"])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for scale in (1, 2.5):
-        (output,) = method.execute([x * scale])
-        torch.testing.assert_close(output, function(x * scale), atol=1e-5, rtol=1e-4)
-    return manager
+        by_partitioner(nn.MaxPool2d(2), (torch.randn(1, 2, 4, 4),))
 
 
 @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
 def test_weights_that_are_channels_last_are_taken(layout):
-    manager = run_composed(*last_and_relu(layout))
+    net = nn.Sequential(nn.Conv2d(4, 2, 3), nn.ReLU()).to(memory_format=torch.channels_last)
+    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
+    manager = by_partitioner(net, (x,), ["cpu"])
     assert backends(manager) == ["XnnpackBackend"]
+    assert_agrees(manager, net, (x,), (x * 2.5,))
 
 
 def test_floats_beside_doubles_are_not_rounded():
     x = torch.randn(3, dtype=torch.float64)
-    buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
-    program = Runtime.get().load_program(buffer)
-    (output,) = program.load_method("forward").execute([x])
+    ((output,),) = execute(by_partitioner(Function(lambda x: x * 0.1), (x,)), (x,))
     torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)
 
 
@@ -366,24 +297,13 @@ class Lists(nn.Module):
 
 def test_a_constant_in_the_lists_of_two_partitions_is_given_to_both():
     """The test of ExecuTorch's pull request 22798."""
-    module = Lists(lambda table, y: torch.cat([y, table]))
-    x = torch.randn(2, 3)
-    program = torch.export.export(module, (x,))
-    cats = etdev.partitioner([Takes("cats", ("cat.default",))])
-    manager = to_edge_transform_and_lower(program, partitioner=[cats])
+    module, x = Lists(lambda table, y: torch.cat([y, table])), torch.randn(2, 3)
+    manager = by_partitioner(module, (x,), [Takes("cats", ("cat.default",))])
     assert len(backends(manager)) == 2
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for inputs in (x, x + 1):
-        torch.testing.assert_close(method.execute([inputs])[0], module(inputs))
+    assert_agrees(manager, module, (x,), (x + 1,))
 
 
 def test_a_constant_in_a_list_and_elsewhere_is_given_to_both():
-    module = Lists(lambda table, y: y[:2] + table)
-    x = torch.randn(2, 3)
-    program = torch.export.export(module, (x,))
-    both = etdev.partitioner([Takes("both", ("cat.default", "add.Tensor"))])
-    manager = to_edge_transform_and_lower(program, partitioner=[both])
-    buffer = manager.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    torch.testing.assert_close(method.execute([x])[0], module(x))
+    module, x = Lists(lambda table, y: y[:2] + table), torch.randn(2, 3)
+    manager = by_partitioner(module, (x,), [Takes("both", ("cat.default", "add.Tensor"))])
+    assert_agrees(manager, module, (x,))

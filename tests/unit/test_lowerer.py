@@ -4,15 +4,10 @@ Who gets what, and what they are shown, is in unit/planner/cases.
 """
 
 import copy
-import hashlib
-import os
-import subprocess
-import sys
 import warnings
 
 import pytest
 import torch
-from attrs import define
 from executorch.exir import EdgeCompileConfig
 from support.models import nets
 from support.models.small import HEADS, PAIR, AddMul, Attention
@@ -22,15 +17,12 @@ from support.toys.runtime import assert_agrees
 from torch import nn
 from torch.export import Dim
 
-from etdev import Claim, Group, Lowerer, Probe, hookimpl
+from etdev import Lowerer, Probe, hookimpl
 from etdev.edge.conversion import Settings
 from etdev.errors import (
-    ClaimError,
-    CompileError,
     DeviceError,
     EtdevError,
     EtdevWarning,
-    LoweringError,
     PluginError,
 )
 from etdev.schema.ledger import Verdict
@@ -115,25 +107,6 @@ def test_expanding_keeps_constants_that_a_decomposition_brings_along():
     assert_agrees(lowered, Gelu(), (x,))
 
 
-class Counter(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(2))
-
-    def forward(self, x):
-        old = self.count + 0
-        self.count.add_(x)
-        return old * 2 + self.count
-
-
-def test_a_buffer_that_the_method_writes_stays_above_the_delegates():
-    lowered = Lowerer(["cpu"]).lower(Counter(), (torch.ones(2),))
-    constants = [c for part in lowered.plan.partitions for c in part.constants]
-    assert [(c.target, c.storage) for c in constants if c.mutated] == [("count", "outside")]
-    steps = [(torch.full((2,), float(step)),) for step in (1, 2, 3)]
-    assert_agrees(lowered, Counter(), *steps)
-
-
 def test_dynamic_shapes_run_at_several_sizes():
     module, (x,) = nets.mlp()
     shapes = {"input": {0: Dim("batch", min=1, max=8)}}
@@ -177,96 +150,10 @@ def test_the_callers_compile_config_is_not_changed():
     assert vars(config) == before
 
 
-@pytest.mark.suite
-def test_the_same_bytes_come_out_under_any_hash_seed(tmp_path):
-    module, inputs = nets.quantised_conv_net()
-    path = tmp_path / "net.pt2"
-    torch.export.save(torch.export.export(module, inputs), path)
-    code = (
-        "import sys, hashlib; from etdev import Lowerer;"
-        "buffer = Lowerer(['cpu']).lower(sys.argv[1]).to_executorch().buffer;"
-        "print(hashlib.sha256(buffer).hexdigest())"
-    )
-    # This process has another seed.
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, path],
-        env={**os.environ, "PYTHONHASHSEED": "4242"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    buffer = Lowerer(["cpu"]).lower(path).to_executorch().buffer
-    output, errors = other.communicate()
-    assert other.returncode == 0, errors
-    assert output.strip().splitlines()[-1] == hashlib.sha256(buffer).hexdigest()
-
-
 def test_lowering_twice_gives_the_same_bytes():
     lowerer = Lowerer(["cpu"])
     first, second = (lowerer.lower(*nets.mlp()).to_executorch().buffer for _ in range(2))
     assert first == second
-
-
-@define(eq=False)
-class Answers:
-    """Claims the same of any program."""
-
-    name: str
-    answer: object
-
-    @hookimpl
-    def claim_nodes(self):
-        return self.answer
-
-
-def test_a_claim_on_an_unknown_node_names_the_plugin():
-    dreamer = Answers("dreamer", Claim("XnnpackBackend", [Group(["nowhere"])]))
-    with pytest.raises(ClaimError) as caught:
-        Lowerer([dreamer]).plan(AddMul(), PAIR)
-    assert str(caught.value) == (
-        "dreamer: claims 'nowhere', which is not a computing node of method 'forward'; name nodes "
-        "of the program that claim_nodes was given, no inputs or outputs"
-    )
-
-
-def test_a_plugin_that_changes_the_graph_is_caught():
-    class Vandal:
-        name = "vandal"
-
-        @hookimpl
-        def claim_nodes(self, program):
-            node = next(n for n in program.graph.nodes if n.op == "call_function")
-            node.args = node.args[::-1]
-
-    with pytest.raises(
-        ClaimError,
-        match="vandal: claim_nodes changed the op or the arguments of 'aten_add_tensor'",
-    ):
-        Lowerer([Vandal()]).plan(AddMul(), PAIR)
-
-
-def test_a_wrong_answer_is_named():
-    chatty = Answers("chatty", ["aten_add_tensor"])
-    with pytest.raises(ClaimError, match=r"chatty: claim_nodes returned \['aten_add_tensor'\]"):
-        Lowerer([chatty]).plan(AddMul(), PAIR)
-
-
-def test_a_missing_backend_is_named():
-    lost = Answers("lost", Claim("NoSuchBackend", [Group(["aten_add_tensor"])]))
-    with pytest.raises(CompileError) as caught:
-        Lowerer([lost]).lower(AddMul(), PAIR)
-    assert caught.value.what == "backend 'NoSuchBackend' of forward/lost_0 is not loaded"
-
-
-def test_a_backend_that_fails_is_named_with_its_partition():
-    with pytest.raises(CompileError) as caught:
-        # XNNPACK has no embedding.
-        Lowerer([Takes("greedy", ("embedding.default",))]).lower(*nets.bert(1))
-    assert caught.value.who == "greedy"
-    assert "XnnpackBackend failed on forward/greedy_0 (1 node from aten_embedding_default)" in str(
-        caught.value
-    )
-    assert caught.value.__cause__ is not None
 
 
 def test_an_unfit_plugin_still_plans():
@@ -316,24 +203,6 @@ def test_a_device_that_this_machine_lacks_is_named_where_a_probe_can_tell():
     assert said(anywhere, "cuda:7", strict=True) == []
 
 
-def test_an_op_without_a_kernel_is_a_lowering_error():
-    @torch.library.custom_op("etdev_tests::nowhere", mutates_args=())
-    def nowhere(x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    nowhere.register_fake(torch.empty_like)
-
-    class Uses(nn.Module):
-        def forward(self, x):
-            return torch.ops.etdev_tests.nowhere(x)
-
-    lowered = Lowerer(["cpu"]).lower(Uses(), (torch.randn(4),))
-    with pytest.raises(LoweringError) as caught:
-        lowered.to_executorch()
-    assert caught.value.who == "emit"
-    assert "no plugin took etdev_tests.nowhere.default at test_lowerer.py:" in caught.value.what
-
-
 def test_the_executorch_manager_can_be_used_from_there():
     lowered = Lowerer(["cpu"]).lower(*nets.mlp())
     assert lowered.edge.methods == {"forward"}
@@ -344,18 +213,6 @@ def test_a_result_can_be_emitted_and_saved_several_times(tmp_path):
     lowered = Lowerer(["cpu"]).lower(Branches(), (torch.randn(2, 4),))
     first, second = (lowered.to_executorch().buffer for _ in range(2))
     assert first == second == lowered.save(tmp_path / "model.pte").read_bytes()
-
-
-def test_an_etrecord_is_kept():
-    program = Lowerer(["cpu"]).lower(*nets.mlp()).to_executorch()
-    assert program.get_etrecord() is not None
-
-
-def test_an_empty_plugin_list_leaves_all_to_portable_kernels():
-    lowered = Lowerer([]).lower(*nets.mlp())
-    assert lowered.plan.partitions == ()
-    module, inputs = nets.mlp()
-    assert_agrees(lowered, module, inputs)
 
 
 def test_a_claimed_control_flow_op_takes_its_branches_along():

@@ -56,23 +56,6 @@ class Total(nn.Module):
         return self.total * x
 
 
-class Attention(nn.Module):
-    """A method of a decoder, whose cache it may share with another method."""
-
-    def __init__(self, layers, keys, values):
-        super().__init__()
-        self.layers = layers
-        self.register_buffer("keys", keys)
-        self.register_buffer("values", values)
-
-    def forward(self, tokens, positions):
-        self.keys.index_copy_(0, positions, self.layers["k"](tokens))
-        self.values.index_copy_(0, positions, self.layers["v"](tokens))
-        later = torch.arange(self.keys.shape[0]) > positions.unsqueeze(1)
-        scores = (self.layers["q"](tokens) @ self.keys.T).masked_fill(later, -1e9)
-        return tokens + torch.softmax(scores, -1) @ self.values
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory for each test, so that messages hold short paths."""
@@ -204,25 +187,6 @@ def test_a_call_that_does_not_fit_is_an_error_with_its_line(app):
         program.write_bytes(whole)
     assert done.returncode == 1
     assert re.fullmatch(r"bad.txt:0: .*net.pte: Error::\w+", done.stderr.splitlines()[-1])
-
-
-@pytest.mark.suite
-@pytest.mark.parametrize("order", [[], ["cpu"]], ids=["portable", "cpu"])
-def test_an_app_of_a_decoder_prefills_and_decodes_as_eager_does(order, tmp_path):
-    layers = nn.ModuleDict({name: nn.Linear(16, 16) for name in "qkv"}).eval()
-    cache = torch.zeros(8, 16), torch.zeros(8, 16)
-    eager = {name: Attention(layers, *cache).eval() for name in ("prefill", "decode")}
-    steps = [(0, 4, "prefill"), *((place, 1, "decode") for place in (4, 5, 6))]
-    # The second sequence overwrites the first one's cache, and jumps back in it.
-    steps += [(0, 4, "prefill"), (4, 1, "decode"), (2, 1, "decode"), (7, 1, "decode")]
-    calls = [
-        (name, (torch.randn(count, 16), torch.arange(first, first + count)))
-        for first, count, name in steps
-    ]
-    with torch.no_grad():
-        methods = {n: torch.export.export(eager[n], inputs) for n, inputs in dict(calls).items()}
-    path = Lowerer(order).lower(methods).save(tmp_path / "decoder.pte")
-    assert_prints(write(path, tmp_path / "app"), calls, eager)
 
 
 @pytest.mark.suite

@@ -77,7 +77,3 @@ def test_a_cache_folder_that_can_not_be_written_is_named(monkeypatch, tmp_path):
     with pytest.raises(RunError) as caught:
         build.runner()
     assert caught.value.cure == "make that folder writable"
-
-
-def test_the_sources_are_short():
-    assert sum(len(text.splitlines()) for text in build.sources().values()) <= 400

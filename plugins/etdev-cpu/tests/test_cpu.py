@@ -17,9 +17,6 @@ from support.toys.runtime import assert_agrees
 from torch import nn
 
 from etdev import Lowerer
-from etdev.errors import PluginError
-from etdev.registry.answers import probe
-from etdev.registry.selection import from_object
 from etdev.runtime.run import execute
 from etdev.upstream.trees import flat
 
@@ -194,54 +191,6 @@ def test_precisions_leave_other_patterns_alone():
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ValueError, match="'precisions' must be in"):
         CpuPlugin(precisions=["int3"])
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ("per_opp = true", "per_opp is an unknown key, did you mean per_op?"),
-        ('per_op = "yes"', "per_op is 'yes', it must be true or false"),
-        ('precisions = "fp32"', "precisions is 'fp32', it must be a list"),
-    ],
-)
-def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):
-    registry = tmp_path / "registry.toml"
-    registry.write_text(f"[plugins.cpu.options]\n{options}\n")
-    with pytest.raises(PluginError) as caught:
-        Lowerer(registry=registry)
-    assert caught.value.who.startswith("cpu (etdev-cpu ")
-    assert problem in caught.value.what
-    assert caught.value.cure == ("its options are precisions, per_op, bf16, approximate, nan")
-
-
-def test_options_in_the_registry_reach_the_plugin(tmp_path):
-    registry = tmp_path / "registry.toml"
-    registry.write_text('[plugins.cpu.options]\nper_op = true\nprecisions = ["fp32"]\n')
-    plugin, _ = Lowerer(registry=registry).plugins
-    assert plugin.implementation == CpuPlugin(precisions=["fp32"], per_op=True)
-
-
-def test_a_tied_embedding_runs():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(32, 8)
-
-        def forward(self, tokens):
-            return nn.functional.linear(self.embedding(tokens), self.embedding.weight)
-
-    torch.manual_seed(0)
-    module, tokens = Tied().eval(), torch.tensor([[1, 5, 7]])
-    lowered = Lowerer(["cpu"]).lower(module, (tokens,))
-    (partition,) = lowered.plan.partitions
-    assert [c.storage for c in partition.constants] == ["copied"]
-    with torch.no_grad():
-        expected = [module(tokens)]
-    assert errors(lowered.to_executorch(), (tokens,), expected)[0] < 1e-5
-
-
-def test_the_plugin_is_fit_wherever_executorch_is():
-    assert probe(from_object(CpuPlugin())).unfit is None
 
 
 class Writing(nn.Module):

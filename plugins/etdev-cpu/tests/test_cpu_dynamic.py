@@ -8,15 +8,14 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
-from executorch.exir import to_edge_transform_and_lower
-from support.toys.runtime import assert_agrees
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 from torch.export import Dim
 from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
 from torchao.quantization.granularity import PerAxis
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-from etdev import Lowerer, partitioner
+from etdev import Lowerer
 
 BATCHES = [2, 6, 6, 1, 8, 8, 1, *random.Random(0).choices(range(1, 9), k=6)]
 SHAPES = ({0: Dim("batch", min=1, max=8)},)
@@ -88,8 +87,7 @@ def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one()
     batch = Dim("batch", min=1, max=32)
     lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=({0: batch},))
     assert_agrees(lowered, net, *calls, tolerance=1e-4)
-    program = torch.export.export(net, calls[0], dynamic_shapes=({0: batch},))
-    manager = to_edge_transform_and_lower(program, partitioner=[partitioner(["cpu"])])
+    manager = by_partitioner(net, calls[0], ["cpu"], ({0: batch},))
     assert_agrees(manager, net, *calls, tolerance=1e-4)
 
 

@@ -10,11 +10,9 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
-from executorch.exir import to_edge_transform_and_lower
-from executorch.runtime import Runtime
 from support.models.small import Function
 from support.toys import Takes
-from support.toys.runtime import assert_agrees
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 from torchao.quantization import (
     Int8DynamicActivationIntxWeightConfig,
@@ -24,7 +22,7 @@ from torchao.quantization import (
 )
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-from etdev import Lowerer, partitioner
+from etdev import Lowerer
 
 ops = torch.ops.quantized_decomposed
 
@@ -252,16 +250,7 @@ def test_a_program_computes_what_eager_does_over_several_calls(name, plugins):
     if code:
         assert code in {verdict.code for verdict in verdicts}
     assert all(verdict.text for verdict in verdicts if verdict.code == code)
-    # The runtime reads the bytes as long as it has the program.
-    buffer = lowered.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    with torch.no_grad():
-        for scale in (1, 0.5, 3):
-            expected = module(x * scale)
-            expected = expected if isinstance(expected, tuple) else (expected,)
-            outputs = method.execute([x * scale])
-            for output, value in zip(outputs, expected, strict=True):
-                torch.testing.assert_close(output, value, atol=1e-4, rtol=1e-4)
+    assert_agrees(lowered, module, *((x * s,) for s in (1, 0.5, 3)), tolerance=1e-4)
 
 
 def test_a_tanh_gelu_is_taken_where_approximations_are_allowed():
@@ -448,9 +437,7 @@ def test_a_partitioner_leaves_a_norm_whose_mean_is_no_weight(given):
 
     module = Calls(network, mean=torch.randn(3), variance=torch.rand(3) + 1)
     inputs = torch.randn(2, 3, 4), torch.randn(3)
-    program = torch.export.export(module, inputs)
-    lowered = to_edge_transform_and_lower(program, partitioner=[partitioner(["cpu"])])
-    assert_agrees(lowered, module, inputs)
+    assert_agrees(by_partitioner(module, inputs, ["cpu"]), module, inputs)
 
 
 def test_one_dimensional_convolutions_share_integers_as_a_kernel():

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from executorch.exir import to_edge, to_edge_transform_and_lower
-from executorch.runtime import Runtime
-from support.toys.runtime import assert_agrees
+from executorch.exir import to_edge
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 from torch.nn.functional import linear
 
-import etdev
 from etdev import Lowerer
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -78,17 +76,12 @@ def test_products_of_a_layers_hook_are_products_of_their_own(path):
     net = Layers(lambda net, x: net.layer(x))
     net.layer.register_forward_hook(lambda layer, inputs, output: output + inputs[0] @ net.weight)
     program = exported(net)
-    if path == "Lowerer":
-        buffer = Lowerer(["cpu"]).lower(program).to_executorch().buffer
-    elif path == "edge":
-        edge = to_edge(program).exported_program()
-        buffer = Lowerer(["cpu"]).lower(edge).to_executorch().buffer
+    if path == "partitioner":
+        lowered = by_partitioner(program, plugins=["cpu"])
     else:
-        manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-        buffer = manager.to_executorch().buffer
-    loaded = Runtime.get().load_program(buffer)
-    (computed,) = loaded.load_method("forward").execute([X])
-    torch.testing.assert_close(computed, net(X), atol=1e-5, rtol=1e-4)
+        given = to_edge(program).exported_program() if path == "edge" else program
+        lowered = Lowerer(["cpu"]).lower(given)
+    assert_agrees(lowered, net, (X,))
 
 
 def test_a_layer_that_was_decomposed_before_stays_a_layer():

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from etdev import Device, Lowerer, Partition
-from etdev.errors import DeviceError, LoweringError
+from etdev.errors import DeviceError
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -56,18 +56,6 @@ def test_a_number_that_the_method_returns_stays_outside_with_its_readers():
     assert partition.nodes == ("aten_cos_default",)
     codes = {plan.ledger[name].verdicts[0].code for name in plan.fallback}
     assert codes == {"scalar"}
-
-
-def test_a_number_that_may_change_is_no_input_of_a_program():
-    class Offset(nn.Module):
-        def forward(self, x, n: int):
-            return (x + n).cos()
-
-    program = torch.export.export(
-        Offset(), (X[0], 3), dynamic_shapes={"x": None, "n": torch.export.Dim.DYNAMIC}
-    )
-    with pytest.raises(LoweringError, match=r"input 'n' of method 'forward' is .* a Python number"):
-        Lowerer(["cuda"]).plan(program)
 
 
 def test_a_number_out_of_a_tensor_stays_outside_with_its_readers():

@@ -8,7 +8,7 @@ from torch import nn
 pytest.importorskip("openvino", reason="openvino is not installed")
 
 from etdev_openvino.plugin import OpenVinoPlugin
-from executorch.runtime import Runtime
+from support.toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer
 from etdev.upstream.trees import flat
@@ -28,18 +28,20 @@ def reasons(function, *inputs):
     return {(e.op.split(".")[1], e.verdicts[0].code) for e in ledger if e.owner == "portable"}
 
 
+def exact(function, *calls):
+    """Compare with eager PyTorch without a tolerance."""
+    for outputs, inputs in zip(execute(lowered(function, *calls[0]), *calls), calls, strict=True):
+        for output, value in zip(outputs, flat(function(*inputs)), strict=True):
+            torch.testing.assert_close(output, value, atol=0, rtol=0)
+
+
 def both(value):
     return value, value.clone()
 
 
 def assert_computes_what_eager_does(function, *inputs):
-    buffer = lowered(function, *inputs).to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for scale in (1, -2):
-        fresh = [v * scale if v.is_floating_point() else v.clone() for v in inputs]
-        expected = flat(function(*fresh))
-        for output, value in zip(method.execute(fresh), expected, strict=True):
-            torch.testing.assert_close(output, value, equal_nan=True)
+    calls = [[v * s if v.is_floating_point() else v for v in inputs] for s in (1, -2)]
+    assert_agrees(lowered(function, *inputs), function, *calls)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +115,12 @@ def positions(x):
 def test_positions_of_tied_values_are_pytorchs(shape, dtype):
     first, *others = ties(shape, dtype)
     assert {("max", "ties"), ("min", "ties"), ("topk", "ties")} <= reasons(positions, first)
-    buffer = lowered(positions, first).to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for x in (first, *others):
-        for output, value in zip(method.execute([x]), positions(x), strict=True):
-            assert torch.equal(output, value)
+    exact(positions, (first,), *((x,) for x in others))
 
 
 def test_a_sort_whose_positions_are_read_is_stable():
     x = ties((3, 33), torch.float32)[0]
-    buffer = lowered(lambda x: torch.sort(x), x).to_executorch().buffer
-    outputs = Runtime.get().load_program(buffer).load_method("forward").execute([x])
+    (outputs,) = execute(lowered(torch.sort, x), (x,))
     for output, value in zip(outputs, torch.sort(x, stable=True), strict=True):
         assert torch.equal(output, value)
 
@@ -157,10 +154,7 @@ def test_quotients_of_multiples_are_rounded_as_in_pytorch(divide):
     x, y = (
         each.contiguous() for each in torch.meshgrid(STEPS, torch.tensor(DIVISORS), indexing="ij")
     )
-    buffer = lowered(divide, x, y).to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for output, value in zip(method.execute([x, y]), divide(x, y), strict=True):
-        assert torch.equal(output, value)
+    exact(divide, (x, y))
 
 
 def test_floor_division_is_left_and_truncation_taken():
@@ -184,14 +178,6 @@ def test_float16_has_no_erf_and_no_truncated_division():
     assert refused == {("erf", "arguments"), ("div", "arguments")}
 
 
-def exact(function, *inputs):
-    """Compare with eager PyTorch without a tolerance."""
-    buffer = lowered(function, *inputs).to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for output, value in zip(method.execute(list(inputs)), flat(function(*inputs)), strict=True):
-        torch.testing.assert_close(output, value, atol=0, rtol=0)
-
-
 ROUNDED = (
     lambda x: torch.cat([x.half(), x]),
     lambda x: torch.stack([x.half(), x]),
@@ -209,7 +195,7 @@ ROUNDED = (
 
 def test_what_is_converted_to_float16_and_back_is_rounded():
     torch.manual_seed(0)
-    exact(lambda x: [function(x) for function in ROUNDED], torch.randn(2, 3, 4) * 100)
+    exact(lambda x: [function(x) for function in ROUNDED], (torch.randn(2, 3, 4) * 100,))
 
 
 def test_a_float16_layer_between_float32_ones_stays_whole():

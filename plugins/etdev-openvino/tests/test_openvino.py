@@ -12,7 +12,6 @@ import sys
 import pytest
 import torch
 from executorch.exir.capture._config import EdgeCompileConfig
-from executorch.runtime import Runtime
 from support.models import nets, precisions
 from support.models.small import Function
 from torch import nn
@@ -48,9 +47,7 @@ def lowered(function, *inputs, plugins=(OPENVINO,), **options):
 
 def outputs(function, *inputs, plugins=(OPENVINO,)):
     """What a function returns in ExecuTorch's runtime, and in eager PyTorch."""
-    buffer = lowered(function, *inputs, plugins=plugins).to_executorch().buffer
-    program = Runtime.get().load_program(buffer)
-    returned = program.load_method("forward").execute(list(inputs))
+    (returned,) = execute(lowered(function, *inputs, plugins=plugins), inputs)
     return returned, flat(function(*inputs))
 
 
@@ -227,24 +224,6 @@ def test_it_prepares_no_constants_for_others():
     assert {entry.verdicts[0].code for entry in transposes} == {"constant"}
 
 
-def test_a_mutated_buffer_stays_outside():
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("total", torch.zeros(2, 3))
-
-        def forward(self, x):
-            self.total.add_(x)
-            return torch.tanh(self.total)
-
-    lowered = Lowerer([OPENVINO]).lower(Counter(), (SIX,))
-    assert {c.storage for p in lowered.plan.partitions for c in p.constants} == {"outside"}
-    buffer = lowered.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    for step in (1, 2, 3):
-        torch.testing.assert_close(method.execute([SIX])[0], torch.tanh(step * SIX))
-
-
 @pytest.mark.parametrize("name", ["aten.tanh", "aten.tanh.default"])
 def test_skipped_ops_are_left_to_other_plugins(name):
     plan = Lowerer([OpenVinoPlugin(skip=[name])]).plan(
@@ -258,9 +237,7 @@ def test_skipped_ops_are_left_to_other_plugins(name):
 
 def test_without_products_float32_stays_float32():
     module, inputs = nets.bert(layers=1)
-    program = Lowerer([OPENVINO]).lower(module, inputs).to_executorch()
-    method = Runtime.get().load_program(program.buffer).load_method("forward")
-    torch.testing.assert_close(method.execute(list(inputs))[0], module(*inputs), atol=1e-5, rtol=0)
+    assert_agrees(Lowerer([OPENVINO]).lower(module, inputs), module, inputs)
 
 
 @pytest.mark.suite
@@ -325,10 +302,6 @@ def test_what_is_missing_is_named_with_the_cure(monkeypatch, name, version, prob
     with pytest.raises(PluginError) as caught:
         Lowerer([OPENVINO]).plan(Function(torch.tanh), (SIX,))
     assert str(caught.value).startswith(f"openvino: {problem}")
-
-
-def test_it_is_fit_here():
-    assert probe(from_object(OPENVINO)).unfit is None
 
 
 @pytest.mark.parametrize("bits", [4, 8])

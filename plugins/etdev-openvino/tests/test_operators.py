@@ -9,13 +9,13 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI")
 import pytest
 import torch
 from executorch.exir.capture._config import EdgeCompileConfig
-from executorch.runtime import Runtime
 from torch import nn
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 
 from etdev_openvino.plugin import OpenVinoPlugin
 from support.models import operators
+from support.toys.runtime import execute
 
 from etdev import Lowerer
 from etdev.lowerer import Settings
@@ -53,14 +53,11 @@ def works(name, dtype):
 def check(names, dtype, plugin, kinds):
     tensors = vars(operators.inputs(dtype, "plain"))
     lowered = Lowerer([plugin]).lower(Calls(names), (), kwargs=tensors, settings=LENIENT)
-    buffer = lowered.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
     tolerance = 1e-2 if dtype == torch.float16 else 1e-4
-    for kind in kinds:
-        tensors = vars(operators.inputs(dtype, kind))
-        expected = flat(Calls(names)(**tensors))
-        outputs = method.execute(list(tensors.values()))
-        for output, value in zip(outputs, expected, strict=True):
+    calls = [vars(operators.inputs(dtype, kind)) for kind in kinds]
+    results = execute(lowered, *(list(tensors.values()) for tensors in calls))
+    for outputs, tensors in zip(results, calls, strict=True):
+        for output, value in zip(outputs, flat(Calls(names)(**tensors)), strict=True):
             torch.testing.assert_close(
                 output, value, atol=tolerance, rtol=tolerance, equal_nan=True
             )

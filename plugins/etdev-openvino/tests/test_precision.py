@@ -8,7 +8,7 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.backend_details import PreprocessResult
 from support.models import nets
 from support.models.small import Function
-from support.toys.runtime import assert_agrees, delegates
+from support.toys.runtime import assert_agrees, by_partitioner, delegates
 from torch import nn
 from torch.nn import functional
 from torchao.quantization import IntxWeightOnlyConfig, quantize_
@@ -123,9 +123,8 @@ def test_a_blob_that_cannot_be_marked_is_an_error(monkeypatch):
 
 
 def test_a_partitioner_refuses_what_it_cannot_ask_of_executorch():
-    program = torch.export.export(*nets.mlp())
     with pytest.raises(PluginError, match="has OpenvinoInFloat32 compile forward/Ope") as caught:
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([EVERYWHERE])])
+        by_partitioner(*nets.mlp(), [EVERYWHERE])
     assert caught.value.cure.endswith('or give the plugin precision = "bf16" or "f32"')
 
 

@@ -19,7 +19,7 @@ from etdev_page.modules import groups_of
 from etdev_page.page import Page
 from support.models import plans
 from support.models.nets import mlp
-from support.shell import MLP, fails, invoke, succeeds
+from support.shell import MLP, invoke, succeeds
 
 from etdev import Lowerer, Plan
 from etdev.schema.ledger import Ledger
@@ -311,12 +311,6 @@ def test_diff_writes_both_plans_and_their_times(mlp_lowered, tmp_path, monkeypat
              for each in (data["before"], data)]  # fmt: skip
     for move in moves:
         assert all(node in known for node, known in zip(move["nodes"], nodes, strict=True) if node)
-
-
-def test_what_can_not_be_written_is_told(mlp_lowered, mlp_pte, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    error = fails(f"inspect {mlp_pte} --html nowhere/plan.html")
-    assert error == "nowhere/plan.html: there is no folder 'nowhere'; create it first"
 
 
 def test_a_page_of_a_run_needs_a_profile(mlp_pte):

@@ -5,15 +5,13 @@ import torch
 from etdev_trt.plugin import TrtPlugin
 from etdev_trt.testing import builder as fake_builder
 from etdev_trt.testing.programs import Engines, X, exported
-from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+from executorch.exir import EdgeCompileConfig
 from support.models import nets
 from support.models.small import Function
-from support.toys import Takes
 from support.toys.torch_tensorrt import VERSION
 from torch import nn
 from torch.export import Dim
 
-import etdev
 from etdev import Device, Lowerer
 from etdev.errors import CompileError, PluginError
 from etdev.lowerer import Settings
@@ -139,14 +137,6 @@ def test_ops_left_to_other_plugins_are_not_in_engines():
     plan = planned(Mixed(), X, min_block_size=1, torch_executed_ops=[left])
     assert ops(plan) == engines
     assert "tanh" in outside
-
-
-def test_ops_that_an_earlier_plugin_has_are_not_in_engines():
-    early = Takes("early", ("relu.default",))
-    lowerer = Lowerer([early, TrtPlugin(compile=True, min_block_size=1)])
-    plan = lowerer.plan(*nets.conv_net())["forward"]
-    assert {plan.owner(n.node) for n in plan.ledger} == {"early", "TrtPlugin"}
-    assert len([p for p in plan.partitions if p.plugin == "TrtPlugin"]) == 3
 
 
 @pytest.mark.versions
@@ -338,37 +328,10 @@ def test_dynamic_shapes_reach_torch_tensorrt_as_a_range(builder):
     assert (tuple(given.shape["min_shape"]), tuple(given.shape["max_shape"])) == ((3, 4), (8, 4))
 
 
-@pytest.mark.versions
-def test_the_model_and_its_weights_are_not_changed(builder):
-    module = TwoWays().eval()
-    program = exported(module, X, X + 1)
-    before, weights = str(program.graph), {k: v.clone() for k, v in module.state_dict().items()}
-    Lowerer([TrtPlugin(compile=True)]).lower(program)
-    assert str(program.graph) == before
-    assert all(torch.equal(value, weights[key]) for key, value in module.state_dict().items())
-
-
-@pytest.mark.versions
-def test_lowering_again_gives_the_same_bytes(builder, two_ways):
-    program, lowered, _ = two_ways
-    again = Lowerer([TrtPlugin(compile=True)]).lower(program)
-    assert again.to_executorch().buffer == lowered.to_executorch().buffer
-
-
 def test_an_engine_that_needs_an_output_allocator_is_refused(builder, monkeypatch):
     monkeypatch.setattr(fake_builder.FakeEngine, "requires_output_allocator", True)
     with pytest.raises(CompileError, match="the engine needs an output allocator"):
         Lowerer([TrtPlugin(compile=True)]).lower(TwoWays(), (X, X + 1))
-
-
-def test_executorchs_own_loop_cannot_build_engines():
-    partitioner = etdev.partitioner([TrtPlugin(compile=True, min_block_size=1)])
-    with pytest.raises(PluginError) as caught:
-        to_edge_transform_and_lower(exported(TwoWays(), X, X + 1), partitioner=[partitioner])
-    assert str(caught.value) == (
-        "TrtPlugin: has TensorRTBuilder compile forward/TrtPlugin_0 for TensorRTBackend, "
-        "which a partitioner can't ask of ExecuTorch; lower with etdev.Lowerer"
-    )
 
 
 # Options
@@ -377,12 +340,9 @@ def test_executorchs_own_loop_cannot_build_engines():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ('compile = "yes"', "compile is 'yes', it must be true or false"),
         ('precision = "int3"', "'precision' must be in"),
         ("optimization_level = 6", "'optimization_level' must be in"),
         ("weight_streaming_budget = -1", "'weight_streaming_budget' must be >= 0: -1"),
-        ("min_block_size = true", "min_block_size"),
-        ('torch_executed_ops = "aten.mm.default"', "it must be a list"),
     ],
 )
 def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):

@@ -19,7 +19,6 @@ from etdev_trt.testing.programs import (
     run_engine,
 )
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
-from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from support.toys.torch_tensorrt import VERSION
 from torch import nn
@@ -32,7 +31,7 @@ from torch.export.graph_signature import (
 
 import etdev
 from etdev import Device, EtdevWarning, Lowerer
-from etdev.errors import ClaimError, DeviceError, EtdevError
+from etdev.errors import ClaimError, DeviceError
 from etdev.pte.read import read
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt", "quick_conversion")
@@ -54,11 +53,6 @@ def upstream(program):
     config = EdgeCompileConfig(_check_ir_validity=False)
     partitioner = [TensorRTPartitioner()]
     return to_edge_transform_and_lower(program, partitioner=partitioner, compile_config=config)
-
-
-def _targets(graph):
-    """The ops that a graph calls, sorted."""
-    return tuple(sorted(str(node.target) for node in graph.nodes if node.op == "call_function"))
 
 
 def parsed(payload):
@@ -121,36 +115,6 @@ def test_an_engine_object_is_an_engine_whose_fields_the_graph_does_not_show():
     node.args = (node.args[0], node.args[4])
     (engine,) = engines(copy.copy(program)).values()
     assert (engine.fields, engine.device(), engine.fault()) == ((), None, None)
-
-
-def test_an_engine_beside_a_delegate_of_another_backend():
-    class Add(nn.Module):
-        def forward(self, x):
-            return x + x
-
-    import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
-
-    foreign = to_backend("XnnpackBackend", to_edge(exported(Add())).exported_program(), [])
-
-    class Both(Engines):
-        def __init__(self):
-            super().__init__("1%9")
-            self.foreign = foreign
-
-        def forward(self, x):
-            return self.foreign(run_engine([self.foreign(x)], self.engine_0, "1%9")[0])
-
-    lowered = Lowerer(["trt"]).lower(exported(Both()))
-    (part,) = lowered.plan.partitions
-    assert (part.device, part.nodes[-1]) == (Device("cuda", 1), "getitem")
-    payloads = [payload for payload, _ in delegates(lowered.edge)]
-    assert payloads.count(foreign.processed_bytes) == 2
-    assert len(payloads) == 3
-
-
-def test_a_program_without_engines_is_left_alone():
-    plan = Lowerer(["trt"]).plan(nn.Linear(4, 4), X)
-    assert plan.partitions == ()
 
 
 # Constants
@@ -220,23 +184,6 @@ def test_one_engine_on_the_first_gpu_gives_torch_tensorrts_own_bytes():
     ours, theirs = Lowerer(["trt"], simplify=False).lower(program), upstream(program)
     assert delegates(ours.edge) == delegates(theirs)
     assert ours.to_executorch().buffer == theirs.to_executorch().buffer
-
-
-@pytest.mark.versions
-def test_beside_a_linear_the_ops_are_torch_tensorrts_own_in_some_order():
-    class Linear(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.engines, self.linear = Engines("0"), nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.linear(self.engines(x))
-
-    program = exported(Linear())
-    ours, theirs = Lowerer(["trt"], simplify=False).lower(program), upstream(program)
-    assert delegates(ours.edge) == delegates(theirs)
-    calls = [manager.exported_program().graph for manager in (ours.edge, theirs)]
-    assert len(set(map(_targets, calls))) == 1
 
 
 @pytest.mark.versions
@@ -411,11 +358,6 @@ def test_label_and_payload_agree_for_every_device_field(field, tmp_path):
 
 
 # An engine that no plugin takes
-
-
-def test_an_engine_that_no_plugin_takes_is_named():
-    with pytest.raises(EtdevError, match="no_op_placeholder_for_execute_engine"):
-        Lowerer(["cpu"]).lower(exported(Engines("0"))).to_executorch()
 
 
 @pytest.mark.versions

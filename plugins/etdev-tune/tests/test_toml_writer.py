@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etdev import Budget, Device, Limits, Pin, Registry, RegistryError
-from etdev.registry.registry import PluginEntry, load, parse
+from etdev.registry.registry import PluginEntry, parse
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 NAMES = st.from_regex(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,6}[A-Za-z0-9_])?", fullmatch=True)
@@ -44,11 +44,6 @@ REGISTRIES = st.builds(
 def test_a_registry_survives_its_file(registry, comment):
     text = toml_of(registry, comment)
     assert parse(text, Path("x.toml")) == evolve(registry, path=Path("x.toml"))
-
-
-def test_the_shipped_registry_survives_its_file():
-    shipped = load()
-    assert parse(toml_of(shipped), shipped.path) == shipped
 
 
 def test_an_option_that_toml_has_no_word_for_is_refused():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ from support.toys.target import Scripted
 from torch import nn
 
 import etdev
-from etdev import Claim, Lowerer, PluginError, Registry, RunError, TuneError, hookimpl
+from etdev import Claim, Lowerer, PluginError, TuneError, hookimpl
 
 QUICK = Policy(warmup=0, repetitions=3, seconds=0.05, warmup_s=0)
 
@@ -28,16 +27,6 @@ QUICK = Policy(warmup=0, repetitions=3, seconds=0.05, warmup_s=0)
 def xnnpack_is_faster(backends):
     """1 ms for a program whose delegates are XNNPACK's, else 10 ms."""
     return 1 if backends else 10
-
-
-class Idle:
-    """Claims nothing, so that all that comes before the others stays on portable kernels."""
-
-    name = "idle"
-
-    @hookimpl
-    def claim_nodes(self, program):
-        return Claim("XnnpackBackend", [])
 
 
 class Unfit:
@@ -159,14 +148,6 @@ def test_a_candidate_that_crashes_or_hangs_is_a_finding_and_never_wins(tuned, ki
     )
     crashed = [request for request in target.requests if request.program.parent.name == "000"]
     assert len(crashed) == 1
-
-
-@pytest.mark.suite
-def test_a_slower_candidate_never_wins(tuned):
-    tuning = tuned(Scripted(xnnpack_is_faster), ["cpu", Idle()])
-    assert trial(tuning, "portable alone").latency_ms.value == pytest.approx(10)
-    assert set(tuning.report.trials[0].plugins) >= {"cpu"}
-    assert "cpu" in tuning.registry.read_text()
 
 
 @pytest.mark.suite
@@ -300,12 +281,6 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_overwritten(tuned, tmp_pa
     assert (tmp_path / "net.pte").read_text() == BEFORE
 
 
-def test_a_runner_that_is_not_there_is_named(tuned, tmp_path):
-    with pytest.raises(RunError, match=r"^nowhere|nowhere"):
-        tuned("nowhere:nothing")
-    assert not (tmp_path / "net.pte").exists()
-
-
 @pytest.fixture(scope="module")
 def here():
     """This machine."""
@@ -352,15 +327,6 @@ def test_a_model_with_state_and_a_dynamic_size_is_tuned_here(here, tmp_path, mon
         TwoSizes(), (torch.randn(3, 4),), dynamic_shapes=sizes
     )
     assert lowered.plan.plugins == tuning.plan.plugins
-
-
-def test_options_that_the_user_set_stay(tuned):
-    text = "[plugins.cpu.options]\nper_op = true\n"
-    registry = etdev.registry.registry.parse(text, Path(__file__))
-    assert isinstance(registry, Registry)
-    tuning = tuned(Scripted(xnnpack_is_faster), registry=registry)
-    assert not any("per_op" in t.name for t in tuning.report.trials)
-    assert "per_op = true" in tuning.registry.read_text()
 
 
 def test_of_a_tiny_budget_the_untuned_plan_is_measured_and_nothing_else(tuned):

@@ -8,11 +8,13 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from executorch.exir import EdgeProgramManager
+from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import LoweredBackendModule, get_lowered_submodules
 from executorch.runtime import Runtime
 from packaging.version import Version
+from torch.export import ExportedProgram
 
+import etdev
 from etdev.lowered import Lowered
 from etdev.upstream.trees import flat
 
@@ -21,7 +23,19 @@ Inputs = Sequence[Any]
 WRITES_TRACES = Version(version("executorch")) >= Version("1.5")
 
 
-def execute(lowered: Lowered, *calls: Inputs, method: str = "forward") -> list[list[Any]]:
+def by_partitioner(
+    model: Any, inputs: Inputs = (), plugins: Sequence[Any] = (), dynamic_shapes: Any = None
+) -> EdgeProgramManager:
+    """Lower a model, or its program, in ExecuTorch's own loop, with the composed partitioner."""
+    program = model
+    if not isinstance(model, ExportedProgram):
+        program = torch.export.export(model, tuple(inputs), dynamic_shapes=dynamic_shapes)
+    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(list(plugins))])
+
+
+def execute(
+    lowered: Lowered | EdgeProgramManager, *calls: Inputs, method: str = "forward"
+) -> list[list[Any]]:
     """The outputs of each call of a method, which keeps its state from call to call."""
     # The runtime reads it where it lies, and keeps no reference to it.
     buffer = lowered.to_executorch().buffer
@@ -32,7 +46,11 @@ def execute(lowered: Lowered, *calls: Inputs, method: str = "forward") -> list[l
 
 
 def assert_agrees(
-    lowered: Lowered, eager: Any, *calls: Inputs, method: str = "forward", tolerance: float = 1e-5
+    lowered: Lowered | EdgeProgramManager,
+    eager: Any,
+    *calls: Inputs,
+    method: str = "forward",
+    tolerance: float = 1e-5,
 ) -> None:
     """Each call gives what eager PyTorch gives."""
     for outputs, inputs in zip(execute(lowered, *calls, method=method), calls, strict=True):

@@ -45,9 +45,7 @@ def test_inspect_as_json_is_the_artifact(mlp_pte):
         ("missing.pte", "can't be read (No such file or directory)"),
         ("truncated.pte", "is damaged or truncated ("),
         ("disguised.pte", "is damaged or truncated ("),
-        ("random.pte", "is not a .pte file"),
         ("text.pte", "is not a .pte file"),
-        ("empty.pte", "is not a .pte file"),
     ],
 )
 def test_a_damaged_pte_is_named(command, name, what, mlp_pte, here):
@@ -55,9 +53,7 @@ def test_a_damaged_pte_is_named(command, name, what, mlp_pte, here):
     data = {
         "truncated.pte": whole[: len(whole) // 2],
         "disguised.pte": whole[:8] + noise,
-        "random.pte": noise,
         "text.pte": b"some text\n",
-        "empty.pte": b"",
     }
     if name in data:
         (here / name).write_bytes(data[name])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,19 +18,6 @@ def lowered(tmp_path_factory) -> tuple[Path, Result]:
     """The MLP as a .pte, and what `etdev lower` said."""
     path = tmp_path_factory.mktemp("lowered") / "mlp.pte"
     return path, invoke(f"lower {MLP} --plugin cpu --runner python -o", path)
-
-
-@pytest.fixture
-def sealed(here) -> Iterator[Path]:
-    """A folder in which no file can be made; root may write to all but the kernel's own."""
-    if os.geteuid() == 0:
-        if not Path("/proc/self").is_dir():
-            pytest.skip("root can write to every folder here")
-        yield Path("/proc/self")
-        return
-    (here / "sealed").mkdir(mode=0o500)
-    yield Path("sealed")
-    (here / "sealed").chmod(0o700)
 
 
 def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
@@ -61,15 +46,6 @@ def test_lower_says_stages_and_their_times_on_stderr(lowered):
     # Loading what is loaded here already takes no time, a model does.
     assert seconds[-1] > 0.1
     assert lowered[1].stderr.splitlines()[-1] == f"next: etdev run {lowered[0]} --profile"
-
-
-def test_lower_writes_what_agrees_with_pytorch(here):
-    done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2 --runner python")
-    assert done.exit_code == 0
-    assert done.stdout.splitlines()[-1] == (
-        "mlp.pte: verified over 2 calls within 0.0001 of the largest value, also at inf, nan"
-    )
-    assert [file.name for file in here.iterdir()] == ["mlp.pte"]
 
 
 @pytest.mark.parametrize("word", ["", "--verify"])
@@ -141,14 +117,6 @@ def test_a_bad_output_is_refused_before_the_long_work(here, output, message):
     (here / "folder.pte").mkdir()
     done = invoke(f"lower {MLP} -o {output}")
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"error: {message}\n")
-
-
-def test_an_unwritable_folder_is_refused_before_the_long_work(sealed):
-    done = invoke(f"lower {MLP} -o", sealed / "net.pte")
-    assert (done.exit_code, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {sealed}/net.pte: can't be written (")
-    assert line.endswith("); choose another path")
 
 
 def test_ctrl_c_is_told_from_an_error(here):

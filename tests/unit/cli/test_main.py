@@ -37,20 +37,15 @@ def test_the_help_teaches_every_command():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_explains_each_option(name):
+def test_the_help_of_a_command_explains_options_and_shows_an_example_and_exit_codes(name):
     text = succeeds(f"{name} -h")
     assert text.startswith(f"Usage: etdev {name} ")
+    assert f"\n  etdev {name}" in text
+    assert "\n  Exit codes: 0" in text
     for option in command(name).params:
         if isinstance(option, click.Option):
             assert option.help, option.name
             assert option.opts[-1] in text
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_shows_an_example_and_the_exit_codes(name):
-    text = succeeds(f"{name} -h")
-    assert f"\n  etdev {name}" in text
-    assert "\n  Exit codes: 0" in text
 
 
 @pytest.mark.parametrize("name", ["plan", "lower"])

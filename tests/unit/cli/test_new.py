@@ -113,25 +113,6 @@ def test_nothing_is_overwritten(kind, here):
     assert Path("other/folder/etdev-npu/pyproject.toml").is_file()
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_and_nothing_is_left(here, monkeypatch):
-    (here / "file").write_text("mine")
-    assert fails("new plugin npu --into file").startswith("file/etdev-npu: can't be written: ")
-    writes = iter(range(5))
-    whole = Path.write_text
-
-    def full(path, *arguments, **options):
-        if next(writes, None) is None:
-            raise OSError(28, "No space left on device")
-        return whole(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "write_text", full)
-    assert fails("new plugin npu") == (
-        "etdev-npu: can't be written: OSError: [Errno 28] No space left on device; choose a folder "
-        "that can be written with --into DIR"
-    )
-    assert [path.name for path in here.iterdir()] == ["file"]
-
-
 def test_the_help_says_what_to_do_next():
     text = invoke("new --help").stdout
     for word in ("plugin", "backend", "pip install", "pytest", "etdev plugins"):

@@ -44,26 +44,6 @@ def test_a_pt2_file_is_a_source(pt2, mlp_pte):
     assert "max error" in succeeds("run", mlp_pte, "--check", pt2)
 
 
-@pytest.mark.parametrize("name", ["truncated.pt2", "text.pt2", "empty.pt2"])
-def test_a_damaged_pt2_is_named(here, name, pt2):
-    data = {
-        "truncated.pt2": pt2.read_bytes()[: pt2.stat().st_size // 2],
-        "text.pt2": b"some text\n",
-        "empty.pt2": b"",
-    }
-    (here / name).write_bytes(data[name])
-    for command in ("plan", "lower -o net.pte"):
-        error = fails(f"{command} --plugin cpu", name)
-        assert error.startswith(f"{name}: can't be loaded as a .pt2 file (")
-        assert error.endswith("or load it in a function that imports its types")
-
-
-def test_a_missing_pt2_is_named():
-    assert fails("lower -o net.pte gone.pt2") == (
-        "gone.pt2: does not exist; give the path of a .pt2 file"
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -6,15 +6,13 @@ import pytest
 import torch
 from attrs import define
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
-from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from executorch.runtime import Runtime
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 
-import etdev
 from etdev import Claim, Group, Lowerer, Plan, hookimpl
-from etdev.errors import ClaimError, CompileError, PluginError
+from etdev.errors import CompileError, PluginError
 from etdev.pte.read import read
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -49,18 +47,6 @@ class StaticCompiler(BackendDetails):
         return copy.deepcopy(edge_program)
 
 
-class ForgetfulCompiler(BackendDetails):
-    """Compiles nothing."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        raise NotImplementedError
-
-    @staticmethod
-    def preprocess_multimethod(edge_programs, compile_specs):
-        return {method: [] for method in edge_programs}
-
-
 @define(eq=False)
 class Adder:
     name: str = "adder"
@@ -81,12 +67,9 @@ class Net(nn.Module):
 @pytest.mark.parametrize("compiler", ["OtherCompiler", "StaticCompiler"])
 def test_a_partition_is_compiled_by_one_backend_and_run_by_another(compiler, tmp_path):
     lowered = Lowerer([Adder(compiler=compiler)]).lower(Net(), X)
-    path = lowered.save(tmp_path / "net.pte")
-    (delegate,) = read(path).methods[0].delegates
+    (delegate,) = read(lowered.save(tmp_path / "net.pte")).methods[0].delegates
     assert delegate.backend_id == "XnnpackBackend"
-    program = Runtime.get().load_program(path)
-    (output,) = program.load_method("forward").execute([X])
-    torch.testing.assert_close(output, Net()(X))
+    assert_agrees(lowered, Net(), (X,))
 
 
 def test_the_plan_says_who_compiles():
@@ -103,24 +86,9 @@ def test_a_compiler_that_is_not_loaded_is_named():
     assert caught.value.what == "backend 'NoSuchCompiler' of forward/adder_0 is not loaded"
 
 
-def test_a_compiler_that_leaves_a_partition_out_is_named():
-    with pytest.raises(CompileError) as caught:
-        Lowerer([Adder(compiler="ForgetfulCompiler")]).lower(Net(), X)
-    assert caught.value.what == (
-        "ForgetfulCompiler compiled forward/adder_0 and returned 0 results for the 1 partitions of "
-        "method 'forward' from preprocess_multimethod"
-    )
-
-
-def test_a_compiler_without_a_name_is_refused():
-    with pytest.raises(ClaimError, match="compiler is ''; write it in one line"):
-        Claim("XnnpackBackend", [], compiler="")
-
-
 def test_executorchs_own_loop_has_no_other_compiler():
-    program = torch.export.export(Net(), (X,))
     with pytest.raises(PluginError) as caught:
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([Adder()])])
+        by_partitioner(Net(), (X,), [Adder()])
     assert str(caught.value) == (
         "adder: has OtherCompiler compile forward/adder_0 for XnnpackBackend, which a "
         "partitioner can't ask of ExecuTorch; lower with etdev.Lowerer"
@@ -129,9 +97,8 @@ def test_executorchs_own_loop_has_no_other_compiler():
 
 def test_a_compiler_names_the_cure_for_executorchs_own_loop(monkeypatch):
     monkeypatch.setattr(OtherCompiler, "instead", "claim less", raising=False)
-    program = torch.export.export(Net(), (X,))
     with pytest.raises(PluginError) as caught:
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([Adder()])])
+        by_partitioner(Net(), (X,), [Adder()])
     assert caught.value.cure == "lower with etdev.Lowerer, or claim less"
 
 
@@ -178,9 +145,7 @@ def test_of_backends_with_one_name_the_plugins_own_compiles_or_none():
             Lowerer(plugins).lower(Net(), X)
         assert str(caught.value) == f"{name}: {defined.format(name)}"
     with pytest.raises(CompileError) as caught:
-        to_edge_transform_and_lower(
-            torch.export.export(Net(), (X,)), partitioner=[etdev.partitioner([one()])]
-        )
+        by_partitioner(Net(), (X,), [one()])
     assert str(caught.value) == f"one: {defined.format('one')}"
 
 

@@ -34,17 +34,6 @@ class Net(nn.Module):
         return torch.cumsum(torch.cumsum(x + x, 0) * 3, 0) - x
 
 
-class Larger(nn.Module):
-    """An addition, and apart from it a larger partition for XNNPACK."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh())
-
-    def forward(self, x):
-        return self.layers(torch.cumsum(x + x, 0))
-
-
 class Outer(Executor):
     """An executor with one process that is not etdev's own."""
 
@@ -131,13 +120,6 @@ def test_jobs_share_the_work_and_compile_the_same_bytes(ready, moody):
     assert len({process for process, _ in plugin.calls()}) == 2
     here = Lowerer([moody()]).lower(Net(), (X,))
     assert there.to_executorch().buffer == here.to_executorch().buffer
-
-
-@pytest.mark.suite
-def test_what_has_a_time_limit_is_compiled_where_it_can_be_ended(ready, moody):
-    plugin = moody()
-    Lowerer([plugin], jobs=2, limits=limited(300)).lower(Net(), (X,))
-    assert os.getpid() not in {process for process, _ in plugin.calls()}
 
 
 def test_a_dynamic_size_is_compiled_here_and_says_so(worker):

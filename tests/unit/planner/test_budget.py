@@ -7,9 +7,8 @@ import re
 
 import pytest
 from support.models import nets
-from support.toys.runtime import assert_agrees
 
-from etdev import Budget, Lowerer
+from etdev import Lowerer
 from etdev.errors import BudgetError
 
 CURE = "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin"
@@ -22,9 +21,6 @@ CURE = "raise max_fallback_nodes, allow their ops with fallback_ops, or add a pl
         ({"max_fallback": 1},
          "budget.max_fallback: is an unknown key; did you mean max_fallback_nodes?"),
         ({"max_fallback_nodes": -1}, "budget: 'max_fallback_nodes' must be >= 0: -1"),
-        ({"fallback_ops": "aten.add.*"},
-         "budget.fallback_ops: is 'aten.add.*'; it must be a list"),
-        ({"fallback_ops": [3]}, "budget.fallback_ops[0]: is 3; it must be text"),
     ],
 )  # fmt: skip
 def test_a_budget_that_makes_no_sense_is_refused(budget, message):
@@ -49,9 +45,3 @@ def test_a_lowering_above_its_budget_fails_before_it_compiles():
         f"{CURE}"
     )
     assert "compile" not in stages
-
-
-def test_a_lowering_within_its_budget_gives_eagers_numbers():
-    module, inputs = nets.mlp()
-    budget = Budget(fallback_ops=["aten.native_layer_norm.*"])
-    assert_agrees(Lowerer(["cpu"], budget=budget).lower(module, inputs), module, inputs)

@@ -37,20 +37,6 @@ def refused(plugin, error=PluginError, **options):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("answer", ["cuda:0", 0, False, [Device("cuda")]])
-def test_an_answer_that_is_no_device_is_refused(answer):
-    assert refused(Says(answer=answer)) == (
-        f"trt: resolve_device returned {answer!r} for forward/trt_0; "
-        'return a Device, such as Device("cuda", 0)'
-    )
-
-
-def test_a_caveat_that_is_no_text_is_refused():
-    assert refused(Says(caveat=1)) == (
-        "trt: device_caveat returned 1 for forward/trt_0; return a line of text, or None"
-    )
-
-
 @pytest.mark.parametrize("arguments", [("cuda:0", "why"), (Device("cuda"), None)])
 def test_an_assumed_device_is_a_device_with_a_reason(arguments):
     with pytest.raises(TypeError):

@@ -5,13 +5,12 @@ import runpy
 
 import pytest
 import torch
-from executorch.exir import EdgeCompileConfig
 from support.models.small import Function
 from support.toys.runtime import assert_agrees, execute
 from torch import nn
 from torchao.quantization import IntxWeightOnlyConfig, quantize_
 
-from etdev import Lowerer, Settings
+from etdev import Lowerer
 from etdev.errors import LoweringError
 from etdev.portable.decompositions import linalg, order, reductions
 from etdev.upstream.trees import flat
@@ -63,24 +62,6 @@ def test_signs_and_lengths():
     agree([torch.copysign, torch.hypot], (x, y), (-x, -y))
 
 
-@pytest.mark.suite
-def test_what_follows_from_sorting():
-    functions = [
-        *(torch.sort, torch.argsort, torch.msort, torch.median, torch.nanmedian),
-        lambda x: torch.sort(x, dim=0, descending=True, stable=True),
-        lambda x: torch.kthvalue(x, 2, 1, True),
-        lambda x: torch.median(x, 1),
-        lambda x: torch.nanmedian(x, 0),
-        lambda x: torch.quantile(x, 0.3),
-        lambda x: torch.cummax(x, 1),
-        lambda x: torch.cummin(x, 0),
-        lambda x: torch.logcumsumexp(x, 1),
-        lambda x: torch.histc(x, 5, -1, 1),
-        lambda x: torch.searchsorted(torch.tensor([-1.0, 0, 0, 2]), x),
-    ]
-    agree(functions, *((torch.randn(4, 5),) for _ in range(3)))
-
-
 def test_numbers_are_found_among_many_that_have_nan_among_them():
     values = torch.tensor([2.0, -math.inf, 5, math.nan, -1, 3, 3, -8, 0.5, math.inf, 4])
     calls = [(torch.tensor(x),) for x in ([3, math.nan, 4.5, -math.inf, 6], [1, math.inf, 2, 5, 4])]
@@ -96,17 +77,6 @@ def test_equal_values_keep_their_order(dtype, descending):
     for dim in (0, 1):
         expected = torch.sort(x, dim=dim, descending=descending, stable=True)
         torch.testing.assert_close(order.sort(x, dim, descending), (*expected,), equal_nan=True)
-
-
-@pytest.mark.suite
-def test_runs_of_equal_values():
-    functions = [
-        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
-        lambda x: torch.unique_consecutive(x, return_counts=True),
-        lambda x: torch.masked_select(x, x > 1),
-    ]
-    for function in functions:
-        agree([function], *((torch.randint(0, 4, (3, 4)),) for _ in range(3)))
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
@@ -130,29 +100,6 @@ def test_channels_are_dropped_by_chance():
     torch.testing.assert_close(dropped, scale.expand_as(x))
     assert {round(value, 4) for value in scale.flatten().tolist()} == {0, round(4 / 3, 4)}
     assert 0.6 < (scale > 0).float().mean() < 0.9
-
-
-@pytest.mark.suite
-def test_volumes():
-    functions = [
-        lambda x: layers.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
-        lambda x: layers.max_pool3d(x, 3, 2, 1, return_indices=True),
-        lambda x: layers.adaptive_avg_pool3d(x, (2, 3, 4)),
-        lambda x: layers.adaptive_max_pool3d(x, (2, 3, 4), return_indices=True),
-        lambda x: layers.adaptive_max_pool2d(x[0], (3, 2), return_indices=True),
-    ]
-    functions.append(lambda x: layers.avg_pool3d((x * 9).long(), 2, ceil_mode=True, padding=1))
-    agree(functions, *((torch.randn(1, 2, 5, 6, 7),) for _ in range(2)))
-
-
-@pytest.mark.suite
-@pytest.mark.parametrize("plugins", [[], ["cpu"]])
-def test_convolutions_of_volumes(plugins):
-    module = nn.Sequential(
-        nn.Conv3d(4, 6, 3, 2, 1, groups=2), nn.ReLU(), nn.ConvTranspose3d(6, 2, 3, 2, 1, 1)
-    )
-    calls = [(torch.randn(2, 4, 5, 6, 7),) for _ in range(2)]
-    assert_agrees(Lowerer(plugins).lower(module.eval(), calls[0]), module, *calls)
 
 
 def test_integers_are_divided_exactly():
@@ -392,31 +339,10 @@ def test_rows_of_experts_in_halves():
     assert_agrees(Lowerer([]).lower(module, inputs[0]), module, *inputs, tolerance=2**-7)
 
 
-@pytest.mark.suite
-def test_small_matrices():
-    functions = [
-        *(torch.linalg.det, torch.linalg.inv_ex, torch.linalg.slogdet),
-        lambda x: torch.linalg.solve_ex(x, x.mT),
-        lambda x: torch.linalg.cholesky_ex(x @ x.mT + torch.eye(4)),
-    ]
-    agree(functions, *((torch.randn(2, 4, 4) + 2 * torch.eye(4),) for _ in range(2)))
-
-
 def test_matrices_without_pivots_are_factored():
     singular = torch.tensor([[0.0, 1, 2], [0, 0, 3], [0, 4, 5]])
     calls = (singular,), (torch.zeros(3, 3),), (singular.flip(0),)
     agree([torch.linalg.det, torch.linalg.slogdet], *calls)
-
-
-@pytest.mark.suite
-def test_matrices_are_inverted_and_solved_without_a_check():
-    functions = [
-        *(torch.linalg.inv, torch.inverse, lambda x: torch.linalg.solve(x, x.mT)),
-        lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)),
-    ]
-    x, none = torch.randn(2, 3, 3) + 2 * torch.eye(3), torch.zeros(0, 3, 3)
-    agree(functions, (x,), (x.flip(0),))
-    agree(functions, (none,))
 
 
 def test_what_the_kernels_of_the_runtime_refuse():
@@ -497,12 +423,6 @@ def test_a_mask_that_is_larger_than_what_it_selects_from_is_refused():
     for shape in ((2, 3), (1,)):
         with pytest.raises(LoweringError, match="masked_select"):
             Lowerer([]).lower(module, (torch.randn(shape), torch.ones(4, *shape[:-1], 3) > 0))
-
-
-def test_an_op_for_which_the_caller_has_a_kernel_stays():
-    mine = EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.aten.sort.default])
-    plan = Lowerer([]).plan(Calls(torch.sort), (torch.randn(3),), settings=Settings(mine))
-    assert "aten.sort.default" in {entry.op for entry in plan["forward"].ledger}
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from attrs import define, field
-from executorch.exir import EdgeCompileConfig
 from support.models.small import Function
 from support.toys import Takes
 from support.toys.runtime import assert_agrees
 
-from etdev import Claim, Group, KeepWhole, Limits, Lowerer, Pin, Plan, Settings, hookimpl
-from etdev.errors import ClaimError, LoweringError, PluginError
+from etdev import Claim, Group, KeepWhole, Limits, Lowerer, Pin, Plan, hookimpl
+from etdev.errors import LoweringError
 from etdev.graph import aten_op, op_name, pieces_of
 from etdev.registry import parse
 
@@ -115,12 +114,6 @@ def test_a_plan_of_an_earlier_version_has_no_owner_for_it():
     entry["owner"], entry["verdicts"] = None, []
     (before,) = Plan.from_json(json.dumps(data))["forward"].ledger
     assert (before.holder, before.falls_back, before.pin_kept) == ("portable", True, True)
-
-
-def test_an_op_that_the_callers_runtime_has_a_kernel_for_is_taken_as_it_is():
-    settings = Settings(EdgeCompileConfig(_core_aten_ops_exception_list=[aten.sort.default]))
-    plan = Lowerer([]).plan(Function(lambda x: x.sort()[0]), (X,), settings=settings)
-    assert plan["forward"].ledger.owned() == {"portable": 1}
 
 
 # What any plugin may do
@@ -239,28 +232,6 @@ def test_a_last_resort_comes_after_plugins_and_decompositions():
     plan = Lowerer([Kernels()], registry=without).plan(Function(torch.sin), (X,))
     entry = plan["forward"].ledger["aten_sin_default"]
     assert (entry.owner, entry.caveat) == ("kernels", "of large numbers")
-
-
-def test_a_last_resort_is_without_a_backend():
-    with pytest.raises(ClaimError, match="claim: is a last resort for MyBackend; leave out one"):
-        Claim("MyBackend", [], last_resort=True)
-
-
-def test_a_decomposition_that_is_no_function_is_refused_by_name():
-    class Odd:
-        name = "odd"
-
-        @hookimpl
-        def keep_whole(self):
-            return KeepWhole((), decomposes=(aten.hardswish.default,))
-
-        @hookimpl
-        def decompose(self, node):
-            return 3
-
-    with pytest.raises(PluginError) as caught:
-        Lowerer([Odd()]).plan(Function(torch.nn.functional.hardswish), (X,))
-    assert str(caught.value) == "odd: decompose returned 3; return a function, or None"
 
 
 def test_a_decomposition_that_can_not_express_its_arguments_leaves_the_op():

@@ -45,21 +45,6 @@ def test_images_are_upsampled_as_in_eager(dtype):
     assert_agrees(Lowerer([]).lower(module, plain), module, *calls, tolerance=tolerance)
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-def test_places_that_are_nowhere_are_sampled_as_in_eager(mode):
-    def sampled(x, places):
-        modes = [(padding, align) for padding in ("zeros", "border") for align in (False, True)]
-        modes.append(("reflection", True))
-        return [
-            functional.grid_sample(x, places, mode=mode, padding_mode=padding, align_corners=align)
-            for padding, align in modes
-        ]
-
-    x, places = torch.randn(1, 2, 4, 4), torch.rand(1, 3, 5, 2) * 2.2 - 1.1
-    calls = [(x, places), *((x, spoilt(places, value)) for value in ODD)]
-    assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
-
-
 @pytest.mark.suite
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_volumes_are_sampled_as_in_eager(mode):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from support.toys.runtime import assert_agrees
 from torch import nn
-from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 
 from etdev import Lowerer
@@ -34,31 +33,13 @@ def turned(x):
     return torch.cond(x.max() > 1, lambda x: (x * 2).cos() + x, lambda x: x.exp() - x * 4, (x,))
 
 
-def summed(_, x):
-    return bent(x) + turned(x)
-
-
-def returned(_, x):
-    return bent(x), turned(x)
-
-
 def viewed(_, x):
     first = bent(x).view(2, 1)
     return turned(x), first * 2
 
 
-def read_in_a_branch(_, x):
-    first = bent(x)
-    return torch.cond(x[0] > 0, lambda x, y: (x * 3).sin() * y, lambda x, y: x - y, (x, first))
-
-
 def nested(_, x):
     return torch.cond(x[0] > 0, lambda x: bent(x) * turned(x) + x, lambda x: x.sin() * 2, (x,))
-
-
-def before_a_map(_, x):
-    first = bent(x)
-    return map_rows(lambda row, y: (row + 1) * 2 - (y * row).sin(), x, x * 2)[0] + first
 
 
 def kept(module, x):
@@ -68,24 +49,9 @@ def kept(module, x):
     return second
 
 
-# With delegates around the branches, and two of each kind without any; the rest takes longer.
-FUNCTIONS = (summed, returned, viewed, read_in_a_branch, nested, before_a_map, kept)
-QUICK = (viewed, nested)
-CASES = [
-    *(pytest.param(function, ["cpu"], id=f"{function.__name__}-cpu") for function in FUNCTIONS),
-    *(
-        pytest.param(
-            function,
-            [],
-            id=f"{function.__name__}-portable",
-            marks=[] if function in QUICK else [pytest.mark.suite],
-        )
-        for function in FUNCTIONS
-    ),
-]
-
-
-@pytest.mark.parametrize(("function", "plugins"), CASES)
+# With delegates around the branches, and without any.
+@pytest.mark.parametrize("plugins", [["cpu"], []], ids=["cpu", "portable"])
+@pytest.mark.parametrize("function", [viewed, nested, kept])
 def test_a_result_is_not_overwritten_by_a_later_branch(function, plugins):
     module = Function(function)
     assert_agrees(Lowerer(plugins).lower(module, CALLS[0]), module, *CALLS)

@@ -125,13 +125,6 @@ def test_a_buffer_keeps_its_order(layout, plugins):
     assert lowered.verify(calls, steps=3).calls == 3
 
 
-def test_a_volume_that_is_channels_last_is_taken_contiguous():
-    x = torch.randn(1, 2, 3, 4, 5)
-    module = Several([lambda x: x + 1, lambda x: x.sum((3, 4))])
-    lowered = Lowerer([]).lower(module, (x.to(memory_format=torch.channels_last_3d),))
-    assert_agrees(lowered, module, (x,))
-
-
 def test_what_reads_channels_last_stays_without_copies():
     module = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2)).to(memory_format=LAST)
     inputs = (torch.randn(2, 4, 8, 8, dtype=torch.float32).to(memory_format=LAST),)

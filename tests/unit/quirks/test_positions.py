@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from executorch.exir import to_edge_transform_and_lower
 from support.models.small import Function
-from support.toys.runtime import assert_agrees, execute
+from support.toys.runtime import assert_agrees, by_partitioner, execute
 from torch import nn
 
-import etdev
 from etdev import Lowerer
 from etdev.errors import LoweringError
 
@@ -105,7 +103,7 @@ def test_slices_by_numbers_of_which_nothing_is_known_are_refused(place):
     with pytest.raises(LoweringError, match=said):
         Lowerer(["cpu"]).plan(program)
     with pytest.raises(LoweringError, match=said):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+        by_partitioner(program, plugins=["cpu"])
 
 
 class First(nn.Module):

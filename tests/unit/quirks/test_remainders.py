@@ -4,11 +4,9 @@ import operator
 
 import pytest
 import torch
-from executorch.exir import to_edge_transform_and_lower
 from support.models.small import Function
-from support.toys.runtime import assert_agrees
+from support.toys.runtime import assert_agrees, by_partitioner
 
-import etdev
 from etdev import Lowerer
 
 DIVISORS = (4, -4, 3, -3, 1)
@@ -17,13 +15,8 @@ SIZES = (1, 2, 3, 4, 5, 7)
 ROWS = (({0: torch.export.Dim("rows", min=1, max=7)},),)
 
 
-def by_lowerer(module, inputs, dynamic_shapes=None):
-    return Lowerer(["cpu"]).lower(module, inputs, dynamic_shapes=dynamic_shapes)
-
-
-def by_partitioner(module, inputs, dynamic_shapes=None):
-    program = torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes)
-    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+def by_lowerer(module, inputs, plugins=("cpu",), dynamic_shapes=None):
+    return Lowerer(plugins).lower(module, inputs, dynamic_shapes=dynamic_shapes)
 
 
 roads = pytest.mark.parametrize("lower", [by_lowerer, by_partitioner])
@@ -40,7 +33,7 @@ def test_numbers_of_any_sign_are_divided_as_in_python(lower):
         return [whole(op(number, d)) for d in DIVISORS for op in (operator.mod, operator.floordiv)]
 
     calls = [(torch.tensor(number),) for number in NUMBERS]
-    assert_agrees(lower(Function(divided), calls[2]), Function(divided), *calls)
+    assert_agrees(lower(Function(divided), calls[2], ["cpu"]), Function(divided), *calls)
 
 
 @roads
@@ -52,7 +45,7 @@ def test_divisors_may_be_numbers_too(lower, sign):
         return whole(number % divisor), whole(number // divisor)
 
     calls = [(torch.tensor(n), torch.tensor(d * sign)) for n in NUMBERS for d in (3, 4, 7)]
-    assert_agrees(lower(Function(divided), calls[0]), Function(divided), *calls)
+    assert_agrees(lower(Function(divided), calls[0], ["cpu"]), Function(divided), *calls)
 
 
 @roads
@@ -72,7 +65,7 @@ def test_divisors_may_be_numbers_too(lower, sign):
 def test_sizes_may_have_other_signs_than_in_the_example(lower, function):
     module = Function(function)
     calls = [(torch.randn(size, 2) + sign,) for size in SIZES for sign in (3, -3)]
-    assert_agrees(lower(module, calls[-1], dynamic_shapes=ROWS), module, *calls)
+    assert_agrees(lower(module, calls[-1], ["cpu"], ROWS), module, *calls)
 
 
 @roads
@@ -84,7 +77,7 @@ def test_a_place_before_another_one_is_in_its_ring(lower):
         return x.narrow(0, (at - 3) % 8, 1) * 1
 
     calls = [(torch.randn(8, 3), torch.tensor(at)) for at in range(10)]
-    assert_agrees(lower(Function(ring), calls[5]), Function(ring), *calls)
+    assert_agrees(lower(Function(ring), calls[5], ["cpu"]), Function(ring), *calls)
 
 
 def test_a_remainder_that_is_never_negative_stays_as_it_is():

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from executorch.exir import to_edge_transform_and_lower
-from support.toys.runtime import assert_agrees
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-import etdev
 from etdev import Lowerer
 from etdev.errors import SourceError
 from etdev.testing.programs import Layer, X
@@ -72,9 +70,8 @@ def test_what_is_not_dense_is_refused_with_its_layout(module, given, what):
 
 
 def test_a_partitioner_refuses_sparse_inputs_too():
-    program = torch.export.export(Layer(), (X.to_sparse(),))
     with pytest.raises(SourceError, match=r"^forward: input 'x' has the layout sparse_coo"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+        by_partitioner(Layer(), (X.to_sparse(),), ["cpu"])
 
 
 def inferred():

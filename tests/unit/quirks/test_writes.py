@@ -2,13 +2,10 @@
 
 import pytest
 import torch
-from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
-from executorch.runtime import Runtime
-from support.toys.runtime import execute
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 
-import etdev
 from etdev import Lowerer
 
 
@@ -47,9 +44,7 @@ def again(module, x):
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_one_value_for_two_buffers_runs_as_in_pytorch(write, plugins):
     module, calls = Keeps(write), [(torch.randn(4),) for _ in range(4)]
-    lowered = Lowerer(plugins).lower(module, calls[0])
-    for outputs, inputs in zip(execute(lowered, *calls), calls, strict=True):
-        torch.testing.assert_close(outputs, [value.clone() for value in module(*inputs)])
+    assert_agrees(Lowerer(plugins).lower(module, calls[0]), module, *calls)
 
 
 CONVERTED = {
@@ -75,26 +70,10 @@ class Converts(nn.Module):
         return before, self.buffer + 1, self.buffer.sum(0)
 
 
-def _agrees(outputs, module, calls):
-    for values, inputs in zip(outputs, calls, strict=True):
-        torch.testing.assert_close(values, [value.clone() for value in module(*inputs)])
-
-
 @pytest.mark.parametrize("kind", CONVERTED)
 def test_what_is_copied_to_a_buffer_takes_its_dtype_and_shape(kind):
     module, calls = Converts(*CONVERTED[kind]), [(torch.randn(3, 4) * 3,) for _ in range(3)]
-    _agrees(execute(Lowerer(["cpu"]).lower(module, calls[0]), *calls), module, calls)
-
-
-def own_loop(module, calls):
-    """What ExecuTorch's own loop makes of a module, run."""
-    with torch.no_grad():
-        program = torch.export.export(module, calls[0])
-    edge = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    # The runtime reads the bytes as long as it has the program.
-    buffer = edge.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    return [[value.clone() for value in method.execute(inputs)] for inputs in calls]
+    assert_agrees(Lowerer(["cpu"]).lower(module, calls[0]), module, *calls)
 
 
 @pytest.mark.skipif(
@@ -103,20 +82,7 @@ def own_loop(module, calls):
 )
 def test_what_is_copied_is_converted_in_executorchs_own_loop_too():
     module, calls = Converts(*CONVERTED["a row"]), [(torch.randn(3, 4),) for _ in range(3)]
-    _agrees(own_loop(module, calls), module, calls)
-
-
-class Returns(Converts):
-    def forward(self, x):
-        self.buffer.copy_(self.source(x))
-        return self.buffer
-
-
-class Forgets(Converts):
-    def forward(self, x):
-        before = self.buffer + 1
-        self.buffer.copy_(self.source(x))
-        return (before,)
+    assert_agrees(by_partitioner(module, calls[0], ["cpu"]), module, *calls)
 
 
 def test_a_value_and_its_copy_are_both_returned():
@@ -127,9 +93,7 @@ def test_a_value_and_its_copy_are_both_returned():
 
     lowered = Lowerer(["cpu"]).lower(Twice(), (torch.randn(4),))
     assert lowered.plan.partitions
-    x = torch.randn(4)
-    ((*outputs,),) = execute(lowered, [x])
-    torch.testing.assert_close(outputs, list(Twice()(x)))
+    assert_agrees(lowered, Twice(), (torch.randn(4),))
 
 
 def test_an_input_that_is_called_input_keeps_its_name_where_a_value_is_cloned():
@@ -140,6 +104,4 @@ def test_an_input_that_is_called_input_keeps_its_name_where_a_value_is_cloned():
 
     module, calls = Keeps(shifted), [(torch.randn(4),) for _ in range(3)]
     module.one.add_(5)
-    lowered = Lowerer([]).lower(module, calls[0])
-    for outputs, inputs in zip(execute(lowered, *calls), calls, strict=True):
-        torch.testing.assert_close(outputs, [module(*inputs).clone()])
+    assert_agrees(Lowerer([]).lower(module, calls[0]), module, *calls)

@@ -12,11 +12,6 @@ from etdev.schema.device import CPU, Device
 FILE = Path("registry.toml")
 
 
-def test_plugins_keep_the_order_of_the_file():
-    table = registry.parse("[plugins.trt]\n[plugins.cuda]\n[plugins.cpu]\n", FILE)
-    assert table.names == ("trt", "cuda", "cpu")
-
-
 def test_a_plugin_says_whether_it_is_optional_and_what_it_is_given():
     text = "[plugins.trt]\noptional = true\n[plugins.trt.options]\nlevel = 3\n[plugins.cpu]\n"
     assert registry.parse(text, FILE).entries == (
@@ -68,27 +63,10 @@ def test_an_empty_file_lists_nothing_and_trusts_all():
     assert (table.unlisted, table.strict, table.trusts("anything")) == ("ignore", False, True)
 
 
-def test_a_plugin_that_is_not_listed_has_an_empty_optional_entry():
-    assert Registry().entry("trt") == PluginEntry("trt", optional=True)
-
-
 @pytest.mark.parametrize("name", ["etdev-cpu", "etdev_cpu", "ETDEV.CPU", "etdev--cpu"])
 def test_trusted_names_are_compared_as_pip_compares_them(name):
     table = registry.parse('trusted = ["Etdev_Cpu"]', FILE)
     assert (table.trusts(name), table.trusts("etdev-cpu2")) == (True, False)
-
-
-def test_an_empty_trusted_list_trusts_no_distribution():
-    assert not registry.parse("trusted = []", FILE).trusts("etdev-cpu")
-
-
-@pytest.mark.parametrize("where", ["first", "last", "ignore"])
-def test_unlisted_plugins_go_where_the_file_says(where):
-    assert registry.parse(f'unlisted = "{where}"', FILE).unlisted == where
-
-
-def test_strict_is_read():
-    assert registry.parse("strict = true", FILE).strict
 
 
 @pytest.mark.parametrize(
@@ -106,59 +84,31 @@ def test_strict_is_read():
          ": plugins.trt.zzz is an unknown key; "
          "valid are min_nodes, max_partitions, hook_timeout_s, compile_timeout_s, methods, "
          "optional, device, options, partitioner"),
-        ("[plugins]\ntrt = { optonal = true }",
-         ": plugins.trt.optonal is an unknown key; did you mean optional?"),
-        ('[plugins."a.b"]\n[plugins.trt.zzz]',
-         ": plugins.trt.zzz is an unknown key; "
-         "valid are min_nodes, max_partitions, hook_timeout_s, compile_timeout_s, methods, "
-         "optional, device, options, partitioner"),
         ("[plugins.cpu]\noptional = true\n[plugins.trt]\noptional = 'yes'",
          ": plugins.trt.optional is 'yes'; it must be true or false"),
-        ("plugins.trt.optional = 1",
-         ": plugins.trt.optional is 1; it must be true or false"),
         ("[plugins.trt]\noptions = 3", ": plugins.trt.options is 3; it must be a table"),
-        ("plugins = 3", ": plugins is 3; it must be a table"),
         ("[plugins]\ntrt = 3",
          ": plugins.trt is 3; it must be a table"),
-        ("strict = 1", ": strict is 1; it must be true or false"),
         ('trusted = "etdev-cpu"', ": trusted is 'etdev-cpu'; it must be a list"),
-        ("trusted = [1]",
-         ": trusted[0] is 1; it must be text"),
         ('\nunlisted = "no"',
          ": unlisted is 'no'; it must be one of 'first', 'last', 'ignore'"),
-        ("unlisted = []", ": unlisted is []; it must be one of 'first', 'last', 'ignore'"),
         ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nop = "b"\nplugn = "cpu"\nplugin = "a"',
          ": pin[1].plugn is an unknown key; did you mean plugin?"),
-        ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nplugin = "cpu"\n\nop = 3',
-         ": pin[1].op is 3; it must be text"),
         ('strict = true\n[[pin]]\nplugin = "cpu"\nmethod = "forward"',
          ": pin[0] has none of module, op, node; "
          'write module = "encoder.layer.0" with plugin = "cpu"'),
         ('[[pin]]\nop = "a"', ": pin[0].plugin required field missing"),
-        ('[[pin]]\nop = ""\nplugin = "cpu"', ": pin[0] Length of 'op' must be >= 1: 0"),
-        ('[[pin]]\nop = "a"\nplugin = 3', ": pin[0].plugin is 3; it must be text"),
         ('[pin]\nop = "a"', ": pin is {'op': 'a'}; it must be a list"),
-        ('pin = [{ op = "a", plugin = "a", plugn = "b" }]',
-         ": pin[0].plugn is an unknown key; did you mean plugin?"),
-        ("pin = [3]", ": pin[0] is 3; it must be a table"),
         ("[plugins.cpu]\nmin_nodes = 0",
          ": plugins.cpu 'min_nodes' must be >= 1: 0"),
         ("[plugins.cpu]\noptional = true\nmax_partitions = true",
          ": plugins.cpu.max_partitions is True; it must be a whole number"),
-        ("[budget]\nmax_fallback_nodes = 1.5",
-         ": budget.max_fallback_nodes is 1.5; it must be a whole number"),
         ("[budget]\nmax_fallback = 1",
          ": budget.max_fallback is an unknown key; did you mean max_fallback_nodes?"),
-        ('[budget]\nfallback_ops = "aten.add.*"',
-         ": budget.fallback_ops is 'aten.add.*'; it must be a list"),
         ("[budget]\nmax_fallback_nodes = 1\nfallback_ops = [3]",
          ": budget.fallback_ops[0] is 3; it must be text"),
-        ("budget = 3", ": budget is 3; it must be a table"),
         ('[plugins.trt]\ndevice = "gpu"',
          ": plugins.trt.device unknown type 'gpu'; "
-         "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"),
-        ("[plugins.trt]\n# pinned\ndevice = 3",
-         ": plugins.trt.device cannot read 3; "
          "valid are cpu, cuda:0 to cuda:127, and kinds of plugins' own, as npu:0"),
         ('[plugins.trt.device]\nforward = "cuda:128"',
          ": plugins.trt.device index 128 of cuda is out of range; "
@@ -209,28 +159,12 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path):
     assert str(caught.value) == f"{file}: is not UTF-8 text; save it as UTF-8"
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    file = tmp_path / "missing.toml"
-    with pytest.raises(RegistryError) as caught:
-        registry.load(file)
-    assert str(caught.value) == (
-        f"{file}: cannot be read (No such file or directory); give the path of a registry.toml"
-    )
-
-
 def test_a_folder_is_not_a_registry(tmp_path):
     with pytest.raises(RegistryError) as caught:
         registry.load(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}: cannot be read (Is a directory); give the path of a registry.toml"
     )
-
-
-def test_the_file_that_is_given_is_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("registry.toml").write_text("[plugins.here]\n")
-    Path("other.toml").write_text("[plugins.there]\n")
-    assert registry.load("other.toml") == Registry((PluginEntry("there"),), path=Path("other.toml"))
 
 
 def test_the_file_in_the_working_directory_wins_over_the_shipped_one(tmp_path, monkeypatch):
@@ -284,9 +218,6 @@ def test_a_pyproject_may_hold_the_registry(tmp_path, monkeypatch):
     [
         (PROJECT.replace("strict", "strct"),
          ": strct is an unknown key; did you mean strict?"),
-        (PROJECT.replace("min_nodes = 3", "min_nodes = 0"),
-         ": plugins.cpu 'min_nodes' must be >= 1: 0"),
-        (PROJECT.replace('"cpu"', "3"), ": pin[0].plugin is 3; it must be text"),
         ("[tool.etdev]\nstrict = tru",
          ": is not valid TOML: Invalid value (at line 2, column 10); correct that line"),
         ("[tool]\netdev = 3\n",
@@ -299,9 +230,3 @@ def test_the_registry_in_a_pyproject_is_checked_as_any(tmp_path, monkeypatch, te
     with pytest.raises(RegistryError) as caught:
         registry.load()
     assert str(caught.value).startswith("pyproject.toml" + message)
-
-
-def test_a_pyproject_without_the_table_is_no_registry(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("tool = 3")
-    with pytest.raises(RegistryError, match=r"has no table \[tool.etdev\]; add it"):
-        registry.load(tmp_path / "pyproject.toml")

@@ -134,10 +134,6 @@ def test_unlisted_plugins_come_by_name_where_the_registry_says(install, unlisted
     assert names(listed("c", "b", unlisted=unlisted)) == order
 
 
-def test_nothing_installed_is_no_error(install):
-    assert names(Registry(unlisted="first")) == []
-
-
 def test_a_plugin_carries_its_distribution_version_and_hooks(install):
     install("a", distribution="my-backends")
     plugin, _ = selection.select(listed("a"))
@@ -189,13 +185,6 @@ def plugin_class(body):
 def test_a_broken_plugin_stops_a_selection_named_with_its_distribution(install, source, message):
     install("a", source)
     assert refusal(listed("a")) == f"a (etdev-a 1.0): {message}"
-
-
-def test_a_broken_plugin_that_is_not_listed_stops_a_selection_too(install):
-    install("a", "raise OSError('gone')")
-    assert refusal(Registry(unlisted="first")) == (
-        "a (etdev-a 1.0): import failed with OSError: gone; reinstall or uninstall it"
-    )
 
 
 def test_the_cause_of_a_failed_import_is_chained(install):
@@ -259,16 +248,6 @@ def test_all_names_are_checked_before_a_plugin_is_imported(install):
     install("bad", "raise SystemExit('imported')")
     assert refusal(Registry(), ["bad", "gone"]) == "gone: not installed; installed are bad"
     assert selection.names_of(Registry(), ["bad"]) == ["bad", "portable"]
-
-
-def test_an_option_that_a_plugin_does_not_take_is_named(install):
-    body = " def __init__(self, level=1, fast=False): ...\n @hookimpl\n def probe(self): ..."
-    install("a", plugin_class(body))
-    text = "[plugins.a]\n[plugins.a.options]\nfast = true\nlevle = 3\n"
-    assert refusal(parse(text, Path("mine.toml"))) == (
-        "a (etdev-a 1.0): could not be made: TypeError: Plugin.__init__() got an unexpected "
-        "keyword argument 'levle'; check its options"
-    )
 
 
 def test_an_optional_plugin_that_is_missing_is_skipped(install):
@@ -408,11 +387,6 @@ def test_names_and_objects_are_asked_in_the_order_given(install):
     install("a")
     install("b")
     assert names(listed("a", "b"), ["b", Backend("mine"), "a"]) == ["b", "mine", "a"]
-
-
-def test_an_installed_plugin_needs_no_entry_to_be_asked_by_name(install):
-    install("a")
-    assert names(Registry(), ["a"]) == ["a"]
 
 
 def test_a_plugin_may_be_a_class():

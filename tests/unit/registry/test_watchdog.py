@@ -17,7 +17,7 @@ from support.toys.accelerator import Accelerator
 
 from etdev import KeepWhole, Limits, Lowerer, hookimpl
 from etdev.errors import CompileError, EtdevError, EtdevWarning, PluginError
-from etdev.registry import PluginEntry, Registry, answers, parse, watchdog
+from etdev.registry import PluginEntry, Registry, answers, watchdog
 from etdev.registry.discovery import load_plugin
 from etdev.registry.extensions import Candidate
 from etdev.registry.selection import from_object
@@ -196,12 +196,6 @@ def test_limits_hold_in_any_thread():
 def test_a_time_limit_is_a_number_of_seconds(name, value):
     with pytest.raises((TypeError, ValueError), match=f"'{name}' must be "):
         Limits(**{name: value})
-
-
-def test_the_registry_sets_time_limits(tmp_path):
-    text = "[plugins.npu]\nhook_timeout_s = 2\ncompile_timeout_s = 1.5\n"
-    (entry,) = parse(text, tmp_path / "registry.toml").entries
-    assert entry.limits == Limits(hook_timeout_s=2, compile_timeout_s=1.5)
 
 
 def test_a_plugin_whose_import_takes_too_long_is_named_by_the_command(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.models import nets
 
-from etdev.errors import ArtifactError, RunError
+from etdev.errors import RunError
 from etdev.runtime.inputs import random_inputs
 from etdev.runtime.run import run
 from etdev.verify.output_error import compare
@@ -69,11 +69,3 @@ def test_an_unknown_method_names_those_there_are(mlp_pte, call):
     with pytest.raises(RunError) as caught:
         call(mlp_pte)
     assert str(caught.value) == f"{mlp_pte}: has no method 'backward'; it has forward"
-
-
-def test_a_file_that_is_not_a_pte_is_an_artifact_error(tmp_path):
-    path = tmp_path / "text.pte"
-    path.write_text("some text\n")
-    with pytest.raises(ArtifactError) as caught:
-        run(path, [])
-    assert str(caught.value) == f"{path}: is not a .pte file; give a .pte that ExecuTorch wrote"

@@ -99,26 +99,6 @@ def test_an_unknown_method_of_a_plan_is_a_named_error():
     assert isinstance(found.value, MethodError)
 
 
-def test_the_owner_of_a_node_comes_from_the_ledger():
-    forward = a_plan()["forward"]
-    assert [forward.owner(node) for node in OPS] == ["trt", "cpu", None, None]
-
-
-def test_a_constant_is_inside_unless_its_storage_is_outside():
-    inside = {
-        storage: Constant("w", "w", "parameter", "float32", (1,), 4, storage=storage).inside
-        for storage in ("outside", "owned", "copied")
-    }
-    assert inside == {"outside": False, "owned": True, "copied": True}
-
-
-def test_a_reason_of_the_plugin_stands_although_another_won():
-    assert a_ledger()["add"].verdicts == (
-        Verdict("trt", "dtype", "int64 is not supported"),
-        Verdict("cpu", "claimed"),
-    )
-
-
 def test_a_ledger_counts_owners_and_what_is_left_most_first():
     ledger = a_ledger()
     assert len(ledger) == 4

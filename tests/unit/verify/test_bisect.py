@@ -54,16 +54,6 @@ def mlp(tmp_path_factory) -> Case:
 
 
 @pytest.fixture(scope="module")
-def conv_net(tmp_path_factory) -> Case:
-    return lowered(nets.conv_net, tmp_path_factory.mktemp("conv") / "net.pte")
-
-
-@pytest.fixture(scope="module")
-def quantised(tmp_path_factory) -> Case:
-    return lowered(nets.quantised_conv_net, tmp_path_factory.mktemp("quantised") / "net.pte")
-
-
-@pytest.fixture(scope="module")
 def dynamic(tmp_path_factory) -> Case:
     example, sizes = (torch.randn(3, 8),), ({0: Dim("rows", min=2, max=8)},)
     program = torch.export.export(nn.Linear(8, 4), example, dynamic_shapes=sizes)
@@ -72,9 +62,7 @@ def dynamic(tmp_path_factory) -> Case:
     return Case(program.module(), (torch.randn(5, 8),), lowerer.decide(program), path)
 
 
-@pytest.mark.parametrize(
-    "name", ["mlp", "conv_net", pytest.param("quantised", marks=pytest.mark.suite), "dynamic"]
-)
+@pytest.mark.parametrize("name", ["mlp", "dynamic"])
 def test_nothing_in_a_right_program_departs(name, request):
     assert request.getfixturevalue(name).culprit() is None
 

@@ -146,13 +146,6 @@ def test_a_state_that_starts_elsewhere_is_noticed():
     assert error.what.endswith("; every delegate and every portable kernel is right by itself")
 
 
-def test_the_delegate_that_is_wrong_is_named(spoil):
-    spoil("3.weight")
-    error = refused(Lowerer(["cpu"]).lower(*nets.mlp()))
-    assert error.what.startswith("step 0: output 0 is off by ")
-    assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in error.what
-
-
 def test_the_portable_kernel_that_is_wrong_is_named():
     model = Function(lambda x: torch.remainder(x + 1, 3))
     lowered = keeping(model, (torch.tensor([-6, 3, -2]),), aten.remainder.Scalar)

@@ -212,13 +212,6 @@ def test_the_metric_decides_on_the_outputs_of_the_file(searched):
     assert by_name(report, "8da8w").detail == "metric below -1e-05"
 
 
-@pytest.mark.suite
-def test_of_a_tiny_budget_float32_is_measured_and_nothing_else(searched):
-    report = searched(precision=["8da8w"], budget_s=1e-9)
-    assert (report.chosen, report.finished) == ("untuned, float32", False)
-    assert [trial.name for trial in report.trials] == ["untuned, float32"]
-
-
 class Counting(torch.nn.Module):
     """A layer behind a state that every call moves on."""
 

@@ -21,7 +21,6 @@ from etdev_tune.runners import Local, open_runner
 from support.models import nets
 
 from etdev import Lowerer
-from etdev.errors import RunError
 from etdev.runtime.run import run
 
 MODULE, INPUTS = nets.mlp()
@@ -172,11 +171,6 @@ def _is_run(process: psutil.Process) -> bool:
     """A run's process is a fork of a worker's, which is a child of ours."""
     parent = process.parent()
     return parent is not None and parent.ppid() == os.getpid() and "-u" in process.cmdline()
-
-
-def test_inputs_that_do_not_fit_are_refused(local: Local, mlp_pte: Path) -> None:
-    with pytest.raises(RunError, match="takes 1 inputs, got 0"):
-        local.run(Request(mlp_pte, ((),)))
 
 
 def test_a_fingerprint_names_what_times_depend_on(local: Local) -> None:

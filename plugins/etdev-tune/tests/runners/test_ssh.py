@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from pathlib import Path
 
@@ -53,22 +50,6 @@ def test_a_program_runs_there_and_leaves_nothing(ssh, python, mlp_pte, tmp_path)
     _emptied(ssh.temporary)
 
 
-def test_a_lost_connection_is_named_and_the_next_run_connects_anew(ssh, python, mlp_pte) -> None:
-    runner = open_runner(f"ssh:box:{python}")
-    runner.fingerprint()
-    (client,) = clients()
-    timer = threading.Timer(1.0, client.kill)
-    timer.start()
-    with pytest.raises(RunError, match="the connection was lost while running") as lost:
-        runner.run(Request(mlp_pte, (INPUTS,), repetitions=10**9, seconds=60))
-    assert "run it again" in lost.value.cure
-    # The run there is ended too: nobody waits for it.
-    _emptied(ssh.temporary)
-    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
-    runner.close()
-    _emptied(ssh.temporary)
-
-
 def test_a_slow_target_is_a_hang_and_a_silent_one_is_lost(
     ssh, python, mlp_pte, monkeypatch
 ) -> None:
@@ -84,39 +65,12 @@ def test_a_slow_target_is_a_hang_and_a_silent_one_is_lost(
     _emptied(ssh.temporary)
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_leaves_nothing(ssh, python, mlp_pte) -> None:
-    runner = open_runner(f"ssh:box:{python}")
-    runner.fingerprint()
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(Request(mlp_pte, (INPUTS,), repetitions=10**9, seconds=60))
-    assert clients() == []
-    _emptied(ssh.temporary)
-
-
 def test_a_wrong_host_key_is_named(ssh) -> None:
     ssh.know("other")
     error = refusal("ssh:box")
     assert "Host key verification failed" in error.what
     assert "ssh -T" in error.cure
     assert error.cure.endswith("box python3")
-
-
-def test_a_host_that_is_not_there_is_named(ssh) -> None:
-    (ssh.folder / "config").write_text("Host box\n  HostName 127.0.0.1\n  Port 1\n")
-    assert "Connection refused" in refusal("ssh:box").what
-
-
-def test_a_name_without_host_is_named(ssh) -> None:
-    assert "Could not resolve hostname" in refusal("ssh:nowhere.invalid").what
-
-
-def test_a_refused_login_is_named(ssh, monkeypatch) -> None:
-    config = ssh.folder / "config"
-    config.write_text(config.read_text().replace(f"{ssh.folder}/user", f"{ssh.folder}/other"))
-    assert "Permission denied" in refusal("ssh:box").what
 
 
 def test_a_missing_python_is_named(ssh) -> None:

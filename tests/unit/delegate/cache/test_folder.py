@@ -60,13 +60,6 @@ def test_a_key_is_not_a_path(tmp_path, key):
         Folder(tmp_path, 1).store(key, b"")
 
 
-def test_a_folder_that_is_a_file_is_named(tmp_path):
-    path = tmp_path / "file"
-    path.touch()
-    with pytest.raises(CacheError, match=f"^{path}: the cache folder can't be written"):
-        Folder(path, 1).store(KEYS[0], b"")
-
-
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

@@ -14,7 +14,6 @@ import torch
 from attrs import define, evolve
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
-from support.models import nets
 from support.toys import Takes
 from support.toys.accelerator import Accelerator
 from support.toys.keys import keys, keys_of
@@ -495,18 +494,3 @@ def test_an_option_without_a_canonical_text_bypasses_the_cache(monkeypatch):
     monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: ("tests 1",))
     with pytest.raises(Uncacheable, match="context has an option that is a value of Silent"):
         keys(nn.ReLU(), (X,), [InContext(told={}, option=Silent())])
-
-
-def test_a_quantised_model_and_a_cached_decoder_have_keys():
-    model, inputs = nets.quantised_conv_net()[:2]
-    texts = keys(model, inputs)
-    assert texts == keys(model, inputs)
-    assert len(set(texts)) == len(texts) > 0
-
-
-def test_the_code_that_a_compiler_goes_on_to_counts(monkeypatch):
-    """XNNPACK's own compiles what etdev-cpu's has no structure of."""
-    own = XnnpackBackend.preprocess
-    monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(lambda *given: own(*given)))
-    with pytest.raises(Uncacheable, match="XnnpackByStructure is not of an installed version"):
-        keys_of(LOWERER, DECIDED)
