@@ -8,7 +8,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
-from support.toys.runtime import assert_agrees, by_partitioner
+from support.toys.runtime import assert_agrees
 from torch import nn
 from torch.export import Dim
 from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
@@ -77,18 +77,6 @@ def test_every_batch_is_right_whatever_was_before(name, quantised):
     calls = [(torch.randn(batch, 3, 8, 8),) for batch in BATCHES]
     lowered = Lowerer(["cpu"]).lower(module, (torch.randn(4, 3, 8, 8),), dynamic_shapes=SHAPES)
     lowered.verify(calls)
-
-
-def test_a_batch_may_be_as_large_as_declared_though_xnnpack_traces_a_small_one():
-    """torch guards on batches below 16 where XNNPACK's passes trace a convolution."""
-    layers = nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), nn.Conv2d(4, 4, 3, padding=1, groups=4)
-    net = nn.Sequential(*layers, nn.Conv2d(4, 2, 2, 2)).eval()
-    calls = [(torch.randn(rows, 3, 8, 8),) for rows in (2, 32, 1, 16)]
-    batch = Dim("batch", min=1, max=32)
-    lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=({0: batch},))
-    assert_agrees(lowered, net, *calls, tolerance=1e-4)
-    manager = by_partitioner(net, calls[0], ["cpu"], ({0: batch},))
-    assert_agrees(manager, net, *calls, tolerance=1e-4)
 
 
 def test_a_batch_may_be_as_large_as_declared_when_a_cache_has_the_partitions(tmp_path):

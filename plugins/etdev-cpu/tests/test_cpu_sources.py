@@ -3,7 +3,7 @@
 import pytest
 import torch
 from executorch.exir import to_edge
-from support.toys.runtime import assert_agrees, by_partitioner
+from support.toys.runtime import assert_agrees
 from torch import nn
 from torch.nn.functional import linear
 
@@ -39,7 +39,6 @@ TRANSPOSED = {
     "of a product": lambda net, x: linear(linear(x, net.weight * 2), net.weight.t() * 1),
 }
 VMAPPED = {
-    "a layer": lambda net, x: torch.vmap(lambda row: net.layer(row))(x),
     "a constant": lambda net, x: torch.vmap(lambda row: linear(row, constant()))(x),
     "weights": lambda net, x: torch.vmap(linear)(x, net.weights),
     "weights and biases": lambda net, x: torch.vmap(linear)(x, net.weights, net.weights[:, 0]),
@@ -60,27 +59,18 @@ def test_a_weight_that_is_transposed_already_is_not_transposed_again(name):
     assert_agrees(lowered, net, (X,), (-X,))
 
 
-# Dynamo can't vmap a layer's parameters.
-@pytest.mark.parametrize(
-    ("name", "strict"),
-    [("a layer", False), *((n, s) for n in list(VMAPPED)[1:] for s in (False, True))],
-)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", VMAPPED)
 def test_a_vmapped_layer_keeps_its_weights_and_its_bias(name, strict):
     net = Layers(VMAPPED[name])
     lowered = Lowerer(["cpu"]).lower(exported(net, strict=strict))
     assert_agrees(lowered, net, (X,), (-X,))
 
 
-@pytest.mark.parametrize("path", ["Lowerer", "partitioner", "edge"])
-def test_products_of_a_layers_hook_are_products_of_their_own(path):
+def test_products_of_a_layers_hook_are_products_of_their_own():
     net = Layers(lambda net, x: net.layer(x))
     net.layer.register_forward_hook(lambda layer, inputs, output: output + inputs[0] @ net.weight)
-    program = exported(net)
-    if path == "partitioner":
-        lowered = by_partitioner(program, plugins=["cpu"])
-    else:
-        given = to_edge(program).exported_program() if path == "edge" else program
-        lowered = Lowerer(["cpu"]).lower(given)
+    lowered = Lowerer(["cpu"]).lower(to_edge(exported(net)).exported_program())
     assert_agrees(lowered, net, (X,))
 
 

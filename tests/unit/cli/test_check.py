@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.models.small import Function
 from support.shell import invoke, succeeds
 from support.toys.accelerator import Accelerator
-from torch import nn
 
 from etdev import Device, Lowerer
-
-
-class Add(nn.Module):
-    def forward(self, x, y):
-        return x + y
 
 
 def test_the_command_says_that_all_is_well(mlp_lowered, mlp_pte, here):
@@ -24,7 +19,9 @@ def test_the_command_says_that_all_is_well(mlp_lowered, mlp_pte, here):
 
 def test_the_command_lists_problems_and_exits_with_1(here):
     plugin = Accelerator(ops=("add.Tensor",), device=Device("cuda", 0))
-    Lowerer([plugin]).lower(Add(), (torch.ones(2, 2), torch.ones(2, 2))).save("cuda.pte")
+    Lowerer([plugin]).lower(Function(torch.add), (torch.ones(2, 2), torch.ones(2, 2))).save(
+        "cuda.pte"
+    )
     done = invoke("check cuda.pte")
     assert done.exit_code == 1
     lines = done.stdout.splitlines()

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from support.shell import MLP, TESTS, error_of, invoke, process, succeeds
+from support.shell.distributions import put
 from support.shell.sources import BROKEN
 
 # Prints when it is imported, called and run, by Python and past it, and when Python ends.
@@ -137,15 +138,12 @@ def test_nothing_below_python_writes_to_stdout(capfd):
 
 @pytest.mark.suite
 def test_stdout_is_json_whatever_a_plugin_prints(here, monkeypatch):
-    info = here / "etdev_loud-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: etdev-loud\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[etdev]\nloud = loud_plugin:Plugin\n")
-    (here / "loud_plugin.py").write_text(
+    source = (
         "from etdev import Probe, hookimpl\nprint('imported')\n\n\nclass Plugin:\n"
         "    @hookimpl\n    def claim_nodes(self, program):\n        print('asked')\n\n"
         "    @hookimpl\n    def probe(self):\n        print('probed')\n        return Probe()\n"
     )
+    put(here, "etdev-loud", source, {"etdev": {"loud": "{module}:Plugin"}})
     (here / "registry.toml").write_text("[plugins.loud]\n")
     path = os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)

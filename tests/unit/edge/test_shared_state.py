@@ -205,16 +205,6 @@ def test_three_methods_write_in_a_cycle():
 
 
 def test_buffers_are_the_same_by_memory_and_not_by_name():
-    class Named(nn.Module):
-        def __init__(self, function, **buffers):
-            super().__init__()
-            self.function = function
-            for name, value in buffers.items():
-                self.register_buffer(name, value)
-
-        def forward(self, x):
-            return self.function(self, x)
-
     def add_first(net, x):
         net.one.add_(x)
         return net.one - net.two
@@ -225,8 +215,8 @@ def test_buffers_are_the_same_by_memory_and_not_by_name():
 
     first, second = torch.zeros(3), torch.ones(3)
     crossed = {
-        "straight": Named(add_first, one=first, two=second),
-        "crossed": Named(add_other, one=second, two=first),
+        "straight": Method(state(one=first, two=second), add_first),
+        "crossed": Method(state(one=second, two=first), add_other),
     }
     steps = [(name, X * i) for i, name in enumerate(["crossed", "straight"] * 3 + ["straight"])]
     assert_one_state(crossed, steps)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etdev.graph import convex
-from etdev.graph.convex import components, find_partitions
+from etdev.graph.convex import components, find_partitions, joined
 
 
 def assert_convex(inputs, convexity, blocks=()):
@@ -221,3 +221,24 @@ def test_a_group_that_a_partition_lies_between_is_lost_and_others_are_not():
     inputs = [[], [0], [], [2], [3], [4]]
     convexity = find_partitions(inputs, [[0, 5], [1, 2, 4]], [[3]])
     assert (convexity.partitions, convexity.torn) == (((0, 5),), {1: 3})
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=15))
+def test_joined_groups_are_the_connected_ones(groups):
+    result = joined(groups)
+    members = [member for group in result for member in group]
+    assert sorted(members) == sorted({member for group in groups for member in group})
+    home = {member: index for index, group in enumerate(result) for member in group}
+    assert all(len({home[member] for member in group}) == 1 for group in groups if group)
+    # No two can be told apart that nothing joins.
+    for group in result:
+        reached, grown = {group[0]}, True
+        while grown:
+            sharing = [set(given) for given in groups if reached & set(given)]
+            grown = not set().union(*sharing) <= reached
+            reached |= set().union(*sharing)
+        assert reached == set(group)
+
+
+def test_groups_are_in_the_order_in_which_they_begin():
+    assert joined([["b"], ["c", "a"], [], ["d", "b"], ["e"]]) == [["b", "d"], ["c", "a"], ["e"]]

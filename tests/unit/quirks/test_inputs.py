@@ -46,22 +46,6 @@ def test_a_number_that_never_changes_is_an_input(n, plugins):
     assert_agrees(Lowerer(plugins).lower(Times(), inputs), Times(), inputs)
 
 
-@pytest.mark.parametrize("plugins", ORDERS)
-def test_volumes_that_a_model_stores_channels_last_are_contiguous(plugins):
-    class Volumes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv3d(2, 3, 2)
-
-        def forward(self, x):
-            last = x.to(memory_format=torch.channels_last_3d)
-            return torch.relu(self.conv(last)), last.clone() * 2, torch.zeros_like(last) + x
-
-    model = Volumes().to(memory_format=torch.channels_last_3d)
-    x = torch.randn(1, 2, 3, 4, 5)
-    assert_agrees(Lowerer(plugins).lower(model, (x,)), model, (x,), (x + 1,))
-
-
 class Sizes(nn.Module):
     """Two inputs with sizes that have nothing to do with each other, but for a third."""
 

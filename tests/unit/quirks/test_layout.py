@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.models.small import Function
 from support.toys.runtime import assert_agrees
 from torch import nn
 
@@ -52,12 +53,6 @@ def test_xnnpack_runs_a_model_that_is_channels_last(kind, layout):
     assert [value.stride() for value in program.state_dict.values()] == before
 
 
-def test_the_portable_kernel_runs_it_with_a_contiguous_input():
-    module = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 3)).to(memory_format=LAST)
-    calls = [(torch.randn(2, 4, 8, 8),) for _ in range(3)]
-    assert_agrees(Lowerer([]).lower(module, calls[0]), module, *calls)
-
-
 layers = nn.functional
 READERS = (
     lambda x, y, row: (x + 1, x * 2.5 - y, x + row, torch.where(x > 0, x, y), x // 2),
@@ -69,33 +64,22 @@ READERS = (
 )
 
 
-class Several(nn.Module):
-    def __init__(self, functions):
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *inputs):
-        return [function(*inputs) for function in self.functions]
-
-
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_kernels_that_can_not_read_channels_last_are_given_contiguous_tensors(plugins):
     calls = [
         (torch.randn(2, 4, 5, 6).to(memory_format=LAST), torch.randn(2, 4, 5, 6), torch.randn(6))
         for _ in range(2)
     ]
-    module = Several(READERS)
+    module = Function(lambda *inputs: [reader(*inputs) for reader in READERS])
     assert_agrees(Lowerer(plugins).lower(module, calls[0]), module, *calls)
 
 
-class Branches(nn.Module):
-    def forward(self, x):
-        return torch.cond(x.sum() > 0, lambda x: x.flip(1) + 1, lambda x: x.flip(2) * 2, (x,))
-
-
 def test_so_are_those_in_branches():
+    module = Function(
+        lambda x: torch.cond(x.sum() > 0, lambda x: x.flip(1) + 1, lambda x: x.flip(2) * 2, (x,))
+    )
     calls = [(sign * torch.rand(2, 4, 5, 6).to(memory_format=LAST),) for sign in (1, -1)]
-    assert_agrees(Lowerer([]).lower(Branches(), calls[0]), Branches(), *calls)
+    assert_agrees(Lowerer([]).lower(module, calls[0]), module, *calls)
 
 
 class Memory(nn.Module):
@@ -139,22 +123,6 @@ def test_without_such_weights_a_program_stays_what_it_is():
     program = torch.export.export(Flat(), (torch.randn(2, 4, 8, 8).to(memory_format=LAST),))
     assert with_contiguous_weights(program) is program
     assert etdev.Lowerer(["cpu"]).lower(program).plan.partitions
-
-
-@pytest.mark.parametrize("plugins", [[], ["cpu"]])
-@pytest.mark.parametrize(
-    "module",
-    [
-        nn.PixelShuffle(2),
-        nn.Sequential(nn.Conv2d(4, 1, 3), nn.BatchNorm2d(1), nn.ReLU()),
-        nn.Sequential(nn.ReLU(), nn.Conv2d(4, 1, 3), nn.Conv2d(1, 2, 1)),
-    ],
-)
-def test_one_channel_has_the_order_that_kernels_are_asked_for(module, plugins):
-    last = {"memory_format": torch.channels_last}
-    module = module.eval().to(**last)
-    calls = [(torch.randn(1, 4, 6, 6).to(**last),) for _ in range(2)]
-    assert_agrees(Lowerer(plugins).lower(module, calls[0]), module, *calls)
 
 
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])

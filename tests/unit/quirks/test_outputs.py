@@ -7,7 +7,6 @@ import torch
 from support.models.small import Function
 from support.toys.runtime import assert_agrees
 from torch._higher_order_ops import map as mapped
-from torch._higher_order_ops import while_loop
 
 from etdev import Lowerer
 from etdev.errors import LoweringError
@@ -43,16 +42,6 @@ def test_a_method_may_return_numbers_beside_a_tensor():
         return x + 1, x.argmax().item(), 5
 
     assert_agrees(Lowerer([]).lower(Function(sizes), (X,)), sizes, (X,), (-X,))
-
-
-def test_a_loop_that_no_plugin_takes_is_refused_with_its_line():
-    def loop(x):
-        def body(step, value):
-            return step + 1, value * 2
-
-        return while_loop(lambda step, value: step < 3, body, (torch.tensor(0), x))
-
-    assert refusal(loop, X).what.startswith(f"{FLOWS} while_loop at ")
 
 
 @pytest.mark.parametrize(

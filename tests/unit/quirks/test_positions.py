@@ -54,22 +54,6 @@ def test_a_row_of_a_tensor_whose_size_changes(function):
     assert_agrees(lowered, module, *calls)
 
 
-def test_a_ring_whose_place_is_state():
-    class Ring(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("rows", torch.zeros(3, 4))
-            self.register_buffer("place", torch.tensor(0))
-
-        def forward(self, x):
-            self.rows[self.place % 3].copy_(x[0])
-            self.place.add_(1)
-            return self.rows + 0
-
-    calls = [(X + step,) for step in range(5)]
-    assert_agrees(Lowerer(["cpu"]).lower(Ring(), calls[0]), Ring(), *calls)
-
-
 def test_a_position_with_known_bounds_stays_as_it_is():
     def bounded(x, i):
         row = i.item()

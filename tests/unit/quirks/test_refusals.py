@@ -22,12 +22,9 @@ def scattered(reduce):
 @pytest.mark.parametrize(
     ("function", "good", "bad"),
     [
-        (lambda x, i: x.index_add(0, i, x[:2], alpha=2), ROWS, ([1, 4], [-1, 0])),
-        (lambda x, i: x.index_copy(0, i, x[:2]), ROWS, ([1, 4], [-1, 0])),
         (lambda x, i: x.index_reduce(0, i, x[:2], "prod"), ROWS, ([1, 4], [-1, 0])),
         (lambda x, i: x.index_fill(0, i, 2.0), torch.tensor([1, -3]), ([1, 4], [-5, 0])),
         (lambda x, i: x.index_fill(0, i, x[0, 0]), ROWS, ([1, 4], [-5, 0])),
-        (lambda x, i: functional.one_hot(i, 4), ROWS, ([1, 4], [-1, 0])),
         (lambda x, i: x.scatter(1, i, x, reduce="add"), PLACES, ([[1, 5]], [[-1, 0]])),
         (scattered("sum"), PLACES, ([[1, 5]], [[-1, 0]])),
         (scattered("mean"), PLACES, ([[1, 5]], [[-1, 0]])),

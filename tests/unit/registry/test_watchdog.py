@@ -13,6 +13,7 @@ import torch
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from support.models.small import PAIR, AddMul
 from support.shell import process
+from support.shell.distributions import put
 from support.toys.accelerator import Accelerator
 
 from etdev import KeepWhole, Limits, Lowerer, hookimpl
@@ -199,11 +200,8 @@ def test_a_time_limit_is_a_number_of_seconds(name, value):
 
 
 def test_a_plugin_whose_import_takes_too_long_is_named_by_the_command(tmp_path):
-    (tmp_path / "slow_npu.py").write_text("import time\ntime.sleep(1.5)\nPlugin = object\n")
-    info = tmp_path / "slow_npu-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-npu\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[etdev]\nnpu = slow_npu:Plugin\n")
+    source = "import time\ntime.sleep(1.5)\nPlugin = object\n"
+    put(tmp_path, "slow-npu", source, {"etdev": {"npu": "{module}:Plugin"}})
     (tmp_path / "registry.toml").write_text("[plugins.npu]\nhook_timeout_s = 1\n")
     code = f"sys.path.insert(0, {str(tmp_path)!r})\n"
     code += "from etdev.registry import watchdog\nwatchdog.PATIENCE_S = 0.5\nmain()"

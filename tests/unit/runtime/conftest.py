@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.models.small import Function
 from support.toys.accelerator import Accelerator
 
 from etdev import Device, Lowerer
@@ -16,13 +17,6 @@ class Mixed(torch.nn.Module):
 
     def forward(self, table: torch.Tensor, index: torch.Tensor, count: int) -> torch.Tensor:
         return table[index] * count
-
-
-class Add(torch.nn.Module):
-    """A sum."""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x + y
 
 
 @pytest.fixture(scope="session")
@@ -37,5 +31,5 @@ def mixed_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A delegate on cuda:0 whose backend no runtime has."""
     plugin = Accelerator(ops=("add.Tensor",), device=Device("cuda", 0))
-    lowered = Lowerer([plugin]).lower(Add(), (torch.ones(2, 2), torch.ones(2, 2)))
+    lowered = Lowerer([plugin]).lower(Function(torch.add), (torch.ones(2, 2), torch.ones(2, 2)))
     return lowered.save(tmp_path_factory.mktemp("cuda") / "cuda.pte")

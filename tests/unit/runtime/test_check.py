@@ -31,9 +31,7 @@ NO_BACKEND = (
 NAME_IT = "name it, as in --target cpu,cuda:0, or lower for one of these"
 
 
-class Add(nn.Module):
-    def forward(self, x, y):
-        return x + y
+ADD = Function(torch.add)
 
 
 def test_a_program_that_runs_has_no_problems(mlp_lowered, mlp_pte):
@@ -57,7 +55,7 @@ def test_devices_that_the_target_lacks_are_named(on_cuda):
 
 
 def test_a_label_that_the_payload_contradicts_is_named(tmp_path):
-    inner = to_edge(torch.export.export(Add(), X)).exported_program()
+    inner = to_edge(torch.export.export(ADD, X)).exported_program()
     delegate = to_backend("XnnpackBackend", inner, [CompileSpec("target_device", b"cuda:0")])
 
     class Outer(nn.Module):
@@ -122,7 +120,7 @@ def test_differences_from_a_plan_are_listed_with_both_sides(mlp_pte):
 
 def test_a_program_etdev_did_not_make_is_checked_too(tmp_path):
     path = tmp_path / "plain.pte"
-    path.write_bytes(to_edge(torch.export.export(Add(), X)).to_executorch().buffer)
+    path.write_bytes(to_edge(torch.export.export(ADD, X)).to_executorch().buffer)
     assert check(path) == []
 
 
@@ -170,7 +168,7 @@ class Native(Accelerator):
 
 def test_native_code_is_noted_with_its_delegate(tmp_path):
     lowerer = Lowerer([Native()])
-    path = lowerer.lower(Add(), X).save(tmp_path / "native.pte")
+    path = lowerer.lower(ADD, X).save(tmp_path / "native.pte")
     name = "method forward: delegate 0 (FakeNative)"
     assert notes(path, lowerer.plugins) == [
         f"{name} runs native code of this file, in its payload, forward_so_blob"
@@ -193,7 +191,7 @@ def test_a_file_of_another_schema_is_refused_by_every_reader(tmp_path, mlp_pte):
 
 def test_a_missing_kernel_is_named_with_the_dtypes_it_is_called_with(tmp_path, mlp_pte):
     path = tmp_path / "kernel.pte"
-    data = Lowerer([]).lower(Add(), X).save(tmp_path / "add.pte").read_bytes()
+    data = Lowerer([]).lower(ADD, X).save(tmp_path / "add.pte").read_bytes()
     assert data.count(b"aten::add") == 1
     path.write_bytes(data.replace(b"aten::add", b"aten::xxx"))
     assert check(path) == [
@@ -204,7 +202,7 @@ def test_a_missing_kernel_is_named_with_the_dtypes_it_is_called_with(tmp_path, m
 
 def test_native_code_is_not_loaded_and_so_does_not_pass_here(tmp_path, monkeypatch):
     lowerer = Lowerer([Native()])
-    path = lowerer.lower(Add(), X).save(tmp_path / "native.pte")
+    path = lowerer.lower(ADD, X).save(tmp_path / "native.pte")
     nothing = "etdev.runtime.runners.PythonRunner.missing", lambda *_: ([], [])
     monkeypatch.setattr(*nothing)
     loading = "etdev.runtime.runners.PythonRunner.load"
@@ -221,7 +219,7 @@ def test_native_code_is_not_loaded_and_so_does_not_pass_here(tmp_path, monkeypat
 def sound(tmp_path_factory, mlp_pte):
     """Files of etdev and of plain ExecuTorch."""
     folder = tmp_path_factory.mktemp("sound")
-    plain = to_edge({"one": torch.export.export(Add(), X), "two": torch.export.export(Add(), X)})
+    plain = to_edge({"one": torch.export.export(ADD, X), "two": torch.export.export(ADD, X)})
     (folder / "plain.pte").write_bytes(plain.to_executorch().buffer)
     Lowerer([]).lower(*nets.conv_net()).save(folder / "conv.pte")
     files = [*folder.glob("*.pte"), mlp_pte]

@@ -15,6 +15,7 @@ from etdev_tune.exchange import Failure, Policy, Request, Result
 from etdev_tune.runners import Local, open_runner, runtimes
 from support.models import nets
 from support.models.matrix import SMALL
+from support.models.small import Function
 from support.shell.distributions import put
 from support.toys.accelerator import Accelerator
 from support.toys.bits import same
@@ -44,15 +45,10 @@ PLUGIN = OwnRuntime(ops=("add.Tensor",), device=Device("cuda", 0))
 SUMMANDS = (torch.tensor([[1.0, float("nan")], [float("inf"), -2.0]]), torch.ones(2, 2))
 
 
-class Add(torch.nn.Module):
-    def forward(self, x, y):
-        return x + y
-
-
 @pytest.fixture(scope="module")
 def on_cuda(tmp_path_factory):
     """A program with a delegate that only the plugin's runtime has."""
-    lowered = Lowerer([PLUGIN]).lower(Add(), SUMMANDS)
+    lowered = Lowerer([PLUGIN]).lower(Function(torch.add), SUMMANDS)
     return lowered.save(tmp_path_factory.mktemp("cuda") / "cuda.pte")
 
 

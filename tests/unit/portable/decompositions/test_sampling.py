@@ -88,14 +88,6 @@ def test_a_batch_of_images_is_made_smaller_without_aliases(dtype):
     assert_agrees(lowered, sampled, *calls)
 
 
-def test_channels_of_float64_are_normalised_as_in_eager():
-    x, norm = (
-        torch.randn(2, 3, 4, 5, dtype=torch.float64),
-        torch.nn.InstanceNorm2d(3).double().eval(),
-    )
-    assert_agrees(Lowerer([]).lower(norm, (x,)), norm, (x,), (x * 100 + 3,), tolerance=1e-12)
-
-
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
