@@ -7,9 +7,9 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from support.models import nets
-from support.models.small import Attention, Function
+from support.models.small import PAIR, Attention, Function
 from support.toys import Takes
-from support.toys.runtime import assert_agrees, by_partitioner, execute
+from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 
 import etdev
@@ -56,7 +56,7 @@ def test_a_plugin_that_can_not_compile_here_is_refused_by_name():
             return Probe(unfit="no accelerator")
 
     with pytest.raises(PluginError, match="unfit: can't compile here: no accelerator"):
-        by_partitioner(Function(torch.add), [torch.ones(2)] * 2, [Unfit("unfit", ("add.Tensor",))])
+        by_partitioner(Function(torch.add), PAIR, [Unfit("unfit", ("add.Tensor",))])
 
 
 @pytest.fixture
@@ -221,12 +221,6 @@ def test_what_portable_kernels_can_not_do_is_refused_by_name():
     assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
 
 
-def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
-    rows, x = Function(lambda x, i: x[i] * 2), torch.randn(4, 3).t()
-    manager = by_partitioner(rows, (x, torch.tensor(1)), ["cpu"])
-    assert_agrees(manager, rows, *((x.contiguous(), torch.tensor(row)) for row in (1, -1)))
-
-
 @pytest.mark.parametrize(
     ("function", "inputs", "said"),
     [
@@ -237,14 +231,6 @@ def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
 def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs, said):
     with pytest.raises(LoweringError, match=said):
         by_partitioner(Function(function), inputs, ["cpu"])
-
-
-def test_a_size_that_executorch_would_fix_stays_dynamic():
-    sizes = ({0: torch.export.Dim("n", max=8)},)
-    recurrent = nn.RNN(4, 3, batch_first=True).eval()
-    calls = [(torch.randn(rows, 2, 4),) for rows in (3, 1, 0, 8)]
-    manager = by_partitioner(recurrent, calls[0], ["cpu"], sizes)
-    assert_agrees(manager, recurrent, *calls)
 
 
 def test_an_order_that_executorch_writes_down_otherwise_is_refused():
@@ -265,21 +251,6 @@ def test_what_they_rarely_get_wrong_is_said():
         EtdevWarning, match="aten.max_pool2d_with_indices.default .* is wrong for some"
     ):
         by_partitioner(nn.MaxPool2d(2), (torch.randn(1, 2, 4, 4),))
-
-
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-def test_weights_that_are_channels_last_are_taken(layout):
-    net = nn.Sequential(nn.Conv2d(4, 2, 3), nn.ReLU()).to(memory_format=torch.channels_last)
-    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
-    manager = by_partitioner(net, (x,), ["cpu"])
-    assert backends(manager) == ["XnnpackBackend"]
-    assert_agrees(manager, net, (x,), (x * 2.5,))
-
-
-def test_floats_beside_doubles_are_not_rounded():
-    x = torch.randn(3, dtype=torch.float64)
-    ((output,),) = execute(by_partitioner(Function(lambda x: x * 0.1), (x,)), (x,))
-    torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)
 
 
 class Lists(nn.Module):

@@ -8,6 +8,7 @@ from etdev_cuda.testing import aoti_cpu
 from executorch.backends.cuda.cuda_backend import CudaBackend
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from support.models import decoders, matrix, nets
+from support.quirks import model
 from support.toys import Takes
 from support.toys.aoti import NEEDS_1_5
 from torch import nn
@@ -47,11 +48,6 @@ def assert_compiles_and_computes(module, inputs, plugins=("cuda",), **options):
     lowered = Lowerer(list(plugins)).lower(module, inputs, **options)
     assert any(part.plugin == "cuda" for part in lowered.plan.partitions)
     assert_computes(lowered, eager, [inputs, *(fresh(inputs, n) for n in (1, 2))])
-
-
-@pytest.mark.suite
-def test_a_cache_is_kept_from_call_to_call():
-    assert_compiles_and_computes(*decoders.cached_decoder())
 
 
 class Selecting(nn.Module):
@@ -97,17 +93,6 @@ def test_an_adapted_partitioner_leaves_counters_outside_too():
     assert (storage["calls"], storage["sums"]) == ("outside", "owned")
 
 
-class Divided(nn.Module):
-    """Quotients by a constant without dimensions, and of it."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("three", torch.tensor(3, dtype=torch.int8))
-
-    def forward(self, x):
-        return x // self.three, self.three // x
-
-
 class Quotients(nn.Module):
     """Quotients by numbers and by a constant without dimensions, and one that is an index."""
 
@@ -128,7 +113,10 @@ BYTES = torch.cat([torch.arange(-128, 0), torch.arange(1, 128)]).to(torch.int8)
 
 def test_quotients_by_a_constant_are_rounded_as_in_pytorch():
     """Inductor takes an integer constant without dimensions for a float."""
-    assert_compiles_and_computes(Divided(), (BYTES,))
+    divided = model(
+        lambda net, x: (x // net.three, net.three // x), three=torch.tensor(3, dtype=torch.int8)
+    )
+    assert_compiles_and_computes(divided, (BYTES,))
 
 
 @pytest.mark.suite
@@ -153,6 +141,7 @@ def test_both_branches_of_a_cond_run():
 
 
 REST = {
+    "cached decoder": decoders.cached_decoder,
     "attention": decoders.attention,
     "map": decoders.mapped,
     "while_loop": decoders.while_loop,

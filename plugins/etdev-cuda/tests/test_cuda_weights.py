@@ -64,13 +64,6 @@ def numbers(start):
     return torch.arange(start, start + 12.0).reshape(3, 4)
 
 
-@pytest.mark.parametrize("registry", [DEFAULT, LOW_MEMORY], ids=["default", "low memory"])
-def test_every_lowering_asks_for_weights_one_by_one(registry, aoti):
-    Lowerer(["cuda"], registry=registry).lower(program(w=numbers(0)))
-    (call,) = aoti.calls
-    assert call.options["aot_inductor.package_constants_on_disk_format"] == "pickle_weights"
-
-
 def test_each_weight_is_stored_as_its_own_bytes(tmp_path):
     data = stored(tmp_path, program(first=numbers(0), second=numbers(12)))
     assert names(data) == ["first", "second"]
@@ -145,3 +138,4 @@ def test_weights_are_copied_for_the_compiler_unless_memory_is_low(registry, shar
     (call,) = aoti.calls
     assert (call.addresses["w"] == given.state_dict["w"].data_ptr()) == shared
     assert torch.equal(given.state_dict["w"], numbers(0))
+    assert call.options["aot_inductor.package_constants_on_disk_format"] == "pickle_weights"

@@ -70,21 +70,18 @@ def test_a_torch_tensorrt_without_executorch(folder):
     assert machine.unfit() == f"torch-tensorrt 2.9.0 has no ExecuTorch backend; {CURE}"
 
 
-def test_an_executorch_too_new_for_it(folder):
-    put_torch_tensorrt(folder, requires=['executorch<1.3,>=1.2; extra == "executorch"'])
+@pytest.mark.parametrize(
+    ("name", "wanted", "extra", "here"),
+    [
+        ("executorch", "<1.3,>=1.2", '; extra == "executorch"', EXECUTORCH),
+        ("torch", "<2.9,>=2.8", "", TORCH),
+    ],
+)
+def test_another_torch_or_executorch_than_its_own(folder, name, wanted, extra, here):
+    put_torch_tensorrt(folder, requires=[f"{name}{wanted}{extra}"])
     put_tensorrt(folder)
     assert machine.unfit() == (
-        f"torch-tensorrt 2.14.0 needs executorch<1.3,>=1.2, here is {EXECUTORCH}; "
-        "pip install 'executorch<1.3,>=1.2'"
-    )
-
-
-def test_another_torch_than_its_own(folder):
-    put_torch_tensorrt(folder, requires=["torch<2.9,>=2.8"])
-    put_tensorrt(folder)
-    assert machine.unfit() == (
-        f"torch-tensorrt 2.14.0 needs torch<2.9,>=2.8, here is {TORCH}; "
-        "pip install 'torch<2.9,>=2.8'"
+        f"torch-tensorrt 2.14.0 needs {name}{wanted}, here is {here}; pip install '{name}{wanted}'"
     )
 
 

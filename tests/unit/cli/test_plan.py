@@ -71,28 +71,15 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
     document = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {NODE}"))
     assert (document["schema"], document["version"]) == ("etdev.explanation", 3)
     (told,) = document["nodes"]
+    entry = told["entry"]
+    facts = told["method"], entry["node"], entry["op"], entry["owner"]
+    assert facts == ("forward", NODE, OP, "portable")
     # Of a torch.nn.Sequential only torch's own lines are known.
-    assert told["entry"].pop("line").startswith("normalization.py:")
-    assert (told["method"], told["entry"]) == (
-        "forward",
-        {
-            "node": NODE,
-            "op": OP,
-            "owner": "portable",
-            "partition": None,
-            "verdicts": [
-                {"plugin": "cpu", "code": "op", "text": REASON},
-                {"plugin": "portable", "code": "claimed", "text": ""},
-            ],
-            "module": "2",
-            "pin": None,
-            "source_op": "aten.layer_norm.default",
-            "inputs": ["aten_relu_default"],
-            "values": ["getitem"],
-            "source": "layer_norm",
-            "precision": "float32",
-        },
-    )
+    assert entry["line"].startswith("normalization.py:")
+    assert entry["verdicts"] == [
+        {"plugin": "cpu", "code": "op", "text": REASON},
+        {"plugin": "portable", "code": "claimed", "text": ""},
+    ]
 
 
 def test_pins_show_in_the_plan_and_in_why(capsys):

@@ -181,29 +181,6 @@ def test_partial_writers_share_a_buffer():
     assert_one_state(both, steps)
 
 
-def test_three_methods_write_in_a_cycle():
-    """Each reads the buffer that the one before wrote, and keeps a buffer of its own."""
-
-    def turn(source, target):
-        def function(net, x):
-            getattr(net, target).copy_(getattr(net, source) * 2 + x)
-            getattr(net, f"own_{target}").add_(1)
-            return getattr(net, target) + getattr(net, f"own_{target}")
-
-        return function
-
-    names = ("a", "b", "c")
-    buffers = {name: torch.full((3,), float(i)) for i, name in enumerate(names)}
-    owned = {f"own_{name}": torch.zeros(3) for name in names}
-    shared = state(**buffers, **owned)
-    turns = {"ab": turn("a", "b"), "bc": turn("b", "c"), "ca": turn("c", "a")}
-    steps = [(name, X * i) for i, name in enumerate(["ca", "ab", "bc"] * 3 + ["ab", "ab", "ca"])]
-    lowered = assert_one_state(methods(shared, **turns), steps)
-    assert {next(iter(s.targets.values())) for s in lowered.plan.state} == {
-        f"state.{name}" for name in names
-    }
-
-
 def test_buffers_are_the_same_by_memory_and_not_by_name():
     def add_first(net, x):
         net.one.add_(x)

@@ -14,6 +14,7 @@ from executorch.exir import ExecutorchBackendConfig
 from executorch.runtime import Runtime
 from support.models import nets
 from support.models.small import Attention, Function
+from support.quirks import model
 from support.toys import Takes
 from support.toys.runtime import assert_agrees, execute
 from torch import nn
@@ -354,16 +355,12 @@ def test_a_tensor_full_of_a_size_or_of_what_its_dtype_does_not_hold_is_left() ->
 
 
 def test_what_reads_a_large_constant_is_computed_where_threads_may_differ() -> None:
-    class Mean(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Parameter(torch.rand(64, 2048))
+    def mean(net: Any, x: torch.Tensor) -> torch.Tensor:
+        return x + net.table.exp().sum(1)[:3] + net.table[:3, 0]
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + self.table.exp().sum(1)[:3] + self.table[:3, 0]
-
+    module = model(mean, table=nn.Parameter(torch.rand(64, 2048)))
     with torch.no_grad():
-        plan = Lowerer([]).plan(Mean(), (torch.ones(3),))
+        plan = Lowerer([]).plan(module, (torch.ones(3),))
     ops = [entry.op for entry in plan["forward"].ledger]
     # Moved elements are the same in any number of threads, sums are not.
     assert "aten.sum.dim_IntList" in ops
@@ -382,13 +379,8 @@ def test_the_pte_does_not_grow_by_all_that_could_be_folded() -> None:
 
 
 def test_ops_of_others_keep_what_they_read() -> None:
-    class Theirs(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Parameter(torch.rand(3, 3))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.ops.simplify_theirs.scale(x, self.table) + self.table.exp()
+    def theirs(net: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.simplify_theirs.scale(x, net.table) + net.table.exp()
 
     @torch.library.custom_op("simplify_theirs::scale", mutates_args=())
     def scale(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -396,7 +388,8 @@ def test_ops_of_others_keep_what_they_read() -> None:
 
     scale.register_fake(lambda x, table: torch.empty_like(x))
     with torch.no_grad():
-        plan = Lowerer([]).plan(Theirs(), (torch.ones(3, 3),))
+        module = model(theirs, table=nn.Parameter(torch.rand(3, 3)))
+        plan = Lowerer([]).plan(module, (torch.ones(3, 3),))
     assert any(e.op.startswith("simplify_theirs") for e in plan["forward"].ledger)
 
 

@@ -39,13 +39,6 @@ class Ends(nn.Module):
         raise SystemExit(3)
 
 
-class Scaled(nn.Module):
-    """An input by position and one by keyword."""
-
-    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
-        return x * scale
-
-
 class Counter(nn.Module):
     """A buffer that every call writes."""
 
@@ -118,12 +111,11 @@ def test_a_dict_holds_modules_programs_and_paths(program, pt2):
 
 
 def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
-    kwargs = {"scale": torch.ones(1)}
-    (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
+    (method,) = methods_of(Sum(), torch.ones(2), {"y": torch.ones(1)}).values()
     reference = Reference.of(method, exported(method))
     inputs = [torch.ones(2), torch.tensor([5.0])]
     (result,) = Oracle([reference]).call(reference, inputs).outputs
-    assert torch.equal(result, torch.full((2,), 5.0))
+    assert torch.equal(result, torch.full((2,), 8.0))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +129,7 @@ def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
         (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
         (({"a": (1, 2, 3, 4, 5)},), "model: is a tuple of 5; give (module, example inputs)"),
         (("gone.pt2",), "gone.pt2: does not exist; give the path of a .pt2 file"),
+        (("/",), "/: does not exist; give the path of a .pt2 file"),
     ],
 )
 def test_what_is_no_model_is_refused_with_what_would_be(arguments, message):
@@ -239,10 +232,6 @@ def test_a_truncated_pt2_is_named(tmp_path, pt2, fraction):
     path = tmp_path / "cut.pt2"
     path.write_bytes(data[: int(len(data) * fraction)])
     assert _load_error(path).endswith(UNREADABLE)
-
-
-def test_a_folder_is_no_pt2(tmp_path):
-    assert _load_error(tmp_path) == (f"{tmp_path}: does not exist; give the path of a .pt2 file")
 
 
 @pytest.mark.parametrize("moody", [nn.Dropout(), nn.BatchNorm1d(3)])

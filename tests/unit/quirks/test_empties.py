@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.models.small import Function
+from support.quirks import model
 from support.toys.runtime import assert_agrees
 from torch import nn
 
@@ -11,23 +12,16 @@ from etdev import Lowerer
 X = torch.ones(3, 4)
 
 
-class Grown(nn.Module):
-    """Rows that nothing has been added to yet, read twice and returned."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("rows", torch.empty(0, 4))
-        self.register_buffer("unread", torch.empty(2, 0))
-
-    def forward(self, x):
-        return torch.cat([x, self.rows]) * 2, torch.cat([self.rows, x]), self.rows
+def grown(net, x):
+    """Read rows that nothing has been added to yet twice, and return them."""
+    return torch.cat([x, net.rows]) * 2, torch.cat([net.rows, x]), net.rows
 
 
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 @pytest.mark.parametrize(
     "module",
     [
-        Grown(),
+        model(grown, rows=torch.empty(0, 4), unread=torch.empty(2, 0)),
         Function(lambda x: torch.cat([x.flatten().long(), torch.tensor([], dtype=torch.int64)])),
         nn.Sequential(nn.Linear(4, 0), nn.Linear(0, 2)),
     ],

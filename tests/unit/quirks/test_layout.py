@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.models.small import Function
+from support.quirks import model
 from support.toys.runtime import assert_agrees
 from torch import nn
 
@@ -127,15 +128,11 @@ def test_without_such_weights_a_program_stays_what_it_is():
 
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_what_is_left_of_an_image_when_it_is_pooled_has_any_order(plugins):
-    class Squeezed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.pool, self.layer = nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1)
+    def squeezed(net, x, y):
+        return x * net.layer(net.pool(x)).sigmoid(), net.layer(y)
 
-        def forward(self, x, y):
-            return x * self.layer(self.pool(x)).sigmoid(), self.layer(y)
-
-    module = Squeezed().eval().to(memory_format=LAST)
+    parts = {"pool": nn.AdaptiveAvgPool2d(1), "layer": nn.Conv2d(4, 4, 1)}
+    module = model(squeezed, **parts).to(memory_format=LAST)
     inputs = (torch.randn(2, 4, 5, 5), torch.randn(2, 4, 1, 1))
     inputs = tuple(value.to(memory_format=LAST) for value in inputs)
     assert_agrees(Lowerer(plugins).lower(module, inputs), module, inputs)

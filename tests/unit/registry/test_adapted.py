@@ -17,6 +17,7 @@ from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from support.models import nets
+from support.models.small import Function
 from support.toys import Takes
 from support.toys.accelerator import FakeAccelerator
 from support.toys.runtime import assert_agrees
@@ -317,13 +318,10 @@ SILENT, WORD = ("untagged", NO_WORD), "partitioner"
 )
 @pytest.mark.parametrize("tags", [{}, {"sub.Tensor": "mine"}])
 def test_a_node_that_is_left_has_the_reason_that_the_partitioner_gives(look, relu, add, sub, tags):
-    class Net(nn.Module):
-        def forward(self, x):
-            return (torch.relu(x) + x) - x
-
+    net = Function(lambda x: (torch.relu(x) + x) - x)
     before = WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject
     plugin = etdev.adapt(Tagger(tags, look=look), name="toy")
-    ledger = Lowerer([plugin]).plan(Net(), (X,))["forward"].ledger
+    ledger = Lowerer([plugin]).plan(net, (X,))["forward"].ledger
     said = [(v.code, v.text) for entry in ledger for v in entry.verdicts if v.plugin == "toy"]
     assert said == [relu, add, ("claimed", "") if tags else sub]
     assert (WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject) == before
@@ -541,14 +539,11 @@ def test_a_fault_names_the_partitioner_and_leaves_nothing_behind(fault, edge):
 
 
 def test_two_tags_that_wait_for_each_other_are_one_partition():
-    class Crossed(nn.Module):
-        def forward(self, x, y):
-            return torch.relu(x) + 1, torch.sigmoid(y) * 2
-
+    crossed = Function(lambda x, y: (torch.relu(x) + 1, torch.sigmoid(y) * 2))
     toy = Tagger(
         {"relu.default": "a", "mul.Tensor": "a", "sigmoid.default": "b", "add.Tensor": "b"}
     )
-    plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(Crossed(), (X, X))["forward"]
+    plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(crossed, (X, X))["forward"]
     assert [len(partition.nodes) for partition in plan.partitions] == [4]
 
 

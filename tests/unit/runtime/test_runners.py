@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.models.small import Function
 from support.shell.distributions import put
 from support.toys import loader
 from support.toys.accelerator import Accelerator
@@ -54,11 +55,7 @@ def plugin():
 
 @pytest.fixture
 def lowered(plugin):
-    class Add(torch.nn.Module):
-        def forward(self, x, y):
-            return x + y
-
-    return Lowerer([plugin]).lower(Add(), (torch.ones(2, 2), torch.ones(2, 2)))
+    return Lowerer([plugin]).lower(Function(torch.add), (torch.ones(2, 2), torch.ones(2, 2)))
 
 
 def test_python_is_built_in():
@@ -115,11 +112,8 @@ def test_two_runtimes_for_one_file_are_refused_unless_one_is_named(install, tmp_
         def runner_for(self, backend_id):
             return {"FakeAccelerator": "loader", "XnnpackBackend": "other"}[backend_id]
 
-    class Sigmoid(torch.nn.Module):
-        def forward(self, x, y):
-            return torch.sigmoid(x + y)
-
-    lowered = Lowerer([plugin, "cpu"]).lower(Sigmoid(), (torch.ones(2), torch.ones(2)))
+    sigmoid = Function(lambda x, y: torch.sigmoid(x + y))
+    lowered = Lowerer([plugin, "cpu"]).lower(sigmoid, (torch.ones(2), torch.ones(2)))
     artifact = read(lowered.save(tmp_path / "both.pte"))
     install(loader="support.toys.loader:RUNNER")
     with pytest.raises(RunError) as caught:
