@@ -21,7 +21,6 @@ from etdev.pipeline import CONVERTING, run
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import check_claimed
 from etdev.quirks.table import Fixer
-from etdev.registry.registry import FALLBACK
 from etdev.schema.plan import MethodPlan
 from etdev.schema.stages import HAND_BACK, PLAN, OwnProgram
 from etdev.schema.stopwatch import Stopwatch
@@ -35,19 +34,19 @@ def completed(
     method: str,
     composition: Composition,
     barred: dict[str, Verdicts],
-    on_failure: str | None = None,
+    compiles: bool = False,
 ) -> tuple[MethodPlan, ExportedProgram]:
     """Convert and plan an ATen program as `Lowerer` does; return it in ATen again, with the plan.
 
     ExecuTorch converts it into ops that the plugins and portable kernels compute. The program that
-    is given is not changed. With `on_failure` the partitions are compiled, too, and the plugins of
+    is given is not changed. With `compiles` the partitions are compiled, too, and the plugins of
     failed ones are barred from their nodes.
     """
     fixer, own = Fixer(composition.quirks), {method: with_own_symbols(program)}
     expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, quirks=fixer)
     conversion = Conversion(Settings(WITHOUT_DIM_ORDER), expander, simplifies=False, prepares=False)
     work = Lowering(composition, conversion, fixer, Stopwatch(), sources=own, programs=dict(own))
-    compiler = Compiler(composition.plugins, tolerant=on_failure == FALLBACK)
+    compiler = Compiler(composition.plugins, tolerant=composition.options.falls_back)
     mode = fake_mode(own[method].graph.nodes)
     with settled(mode), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
@@ -58,7 +57,7 @@ def completed(
         while True:
             plan, decided = composition.planner(expander, barred).plan(edge, method, whole)
             check_claimed(PLAN.name, [plan], NO_PLUGIN)
-            if on_failure:
+            if compiles:
                 compiler.compile({method: composition.split(decided, plan)})
             if not bar(compiler.failures, barred):
                 break

@@ -20,18 +20,17 @@ from etdev.completion import completed
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
-from etdev.errors import BudgetError, LoweringError, PluginError, shown, warn_or_raise
+from etdev.errors import BudgetError, LoweringError, PluginError, warn_or_raise
 from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.symbols import fake_mode, keep_ranges
 from etdev.lowering.composition import Composition, compose
 from etdev.planner.partitioning import Verdicts
-from etdev.planner.rules import Options, check_claimed
+from etdev.planner.rules import check_claimed, check_plans
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
 from etdev.registry.keep_whole import KeepWholeRequests
-from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.method import Method
@@ -83,31 +82,30 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
+    # By the names of the fields of `Options`, some of which are arguments.
+    arguments = {**locals()}
     if not hasattr(Partitioner, "transform_for_pre_decomposition"):
         what = "this ExecuTorch doesn't ask a partitioner to change the program first"
         raise LoweringError("partitioner", what, "install executorch>=1.5, or use etdev.Lowerer")
-    options = Options(registry, devices, pins, limits, budget, strict, share_state=share_state)
-    composition = compose(plugins, options)
-    if composition.rules.budget and composition.rules.budget.runtime_bytes:
+    composition = compose(plugins, registry, arguments)
+    options = composition.options
+    if options.budget and options.budget.runtime_bytes:
         what = "runtime_bytes can't be checked by a partitioner"
         raise BudgetError("budget", what, "leave it out, or use etdev.Lowerer")
-    if on_failure is None and composition.registry.on_failure == FALLBACK:
-        on_failure = FALLBACK
-    if on_failure not in (None, *ON_FAILURE):
-        what, cure = f"on_failure is {shown(on_failure)}", 'give "error" or "fallback"'
-        raise LoweringError("partitioner", what, cure)
-    return ComposedPartitioner(composition, method, on_failure)
+    compiles = on_failure is not None or options.falls_back
+    return ComposedPartitioner(composition, method, compiles)
 
 
 class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     """The result of `etdev.partitioner`. `plan` holds the last decision."""
 
-    def __init__(self, composition: Composition, method: str, on_failure: str | None) -> None:
+    def __init__(self, composition: Composition, method: str, compiles: bool) -> None:
         super().__init__()
         self.plan: MethodPlan | None = None
         self._composition = composition
         self.method = method
-        self._on_failure = on_failure
+        # Before ExecuTorch compiles them.
+        self._compiles = compiles
         self._barred: dict[str, Verdicts] = {}
         self._kept: set[str] = set()
         self._zero: set[str] = set()
@@ -118,13 +116,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         """Return an ATen program that ExecuTorch converts as `Lowerer` would."""
         self.begun.append(exported_program)
         _BEGUN.add(self)
-        if self._composition.share_state:
+        if self._composition.options.share_state:
             self._refuse_shared_state()
         source = Method(self.method, exported_program)
         self._composition.quirks.refuse([EXPORT], source, self.method)
         self._barred = {}
         given = exported_program, self.method
-        return self._planned(lambda own: completed(*given, own, self._barred, self._on_failure))[1]
+        return self._planned(lambda own: completed(*given, own, self._barred, self._compiles))[1]
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""
@@ -155,7 +153,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             lambda own: own.planner(None, self._barred).plan(sized, self.method, {})
         )
         # A pin that matches nothing here may be for another method.
-        self._composition.rules.check([plan])
+        check_plans(self._composition.options, [plan])
         self._composition.check_here(Plan((plan,)))
         self._refuse_whole_ops(program, plan)
         cure = "lower with etdev.Lowerer, which computes it otherwise"
@@ -170,7 +168,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     ) -> tuple[MethodPlan, ExportedProgram]:
         """Plan with the plugins that can compile here, and in ExecuTorch's own loop."""
         if not self._composition.probed:
-            self._composition = self._composition.fit(self._on_failure == FALLBACK)
+            self._composition = self._composition.fit(self._composition.options.falls_back)
         planned = plan(self._composition)
         while faults := unasked(planned[0].partitions):
             cure = "; ".join(fault.cure for fault in faults)
@@ -226,7 +224,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             place = f" at {entry.line}" if entry.line else ""
             what = f"{entry.op} ({entry.node}){place}: {entry.caveat}"
             error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
-            warn_or_raise(error, self._composition.rules.strict)
+            warn_or_raise(error, self._composition.options.strict)
 
 
 def _given(program: ExportedProgram, plan: MethodPlan) -> set[str]:

@@ -17,6 +17,7 @@ from etdev.lowered import Lowered
 from etdev.lowering.compilation import Compilation
 from etdev.pte.read import compiled
 from etdev.schema.device import Device
+from etdev.schema.options import Surface, settings_on
 from etdev.schema.structuring import CONVERTER, REFUSALS
 from etdev.schema.wording import listed
 
@@ -30,8 +31,7 @@ class Lock:
     """Everything that a .pte was made with, as plain data.
 
     Args:
-        setup: Versions, plugins with their options, devices, pins, limits, the budget, and whether
-            a partition that can't be compiled falls back.
+        setup: Versions, plugins with their options, and the settings that change a .pte.
         program: By method, the partitions in run order: name, plugin, backend, device, cache key
             (empty if it has none), and the digest of its payload.
         files: Digests of the .pte and its .ptd files, by suffix.
@@ -74,9 +74,7 @@ class Lock:
 
 def setup_of(compilation: Compilation) -> dict[str, Any]:
     """Return the setup that, with the model, determines a .pte."""
-    composition, plain = compilation.composition, CONVERTER.unstructure
-    rules = composition.rules
-    plugins = composition.delegating
+    plugins, options = compilation.composition.delegating, compilation.composition.options
     names = [plugin.distribution for plugin in plugins if plugin.version]
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -86,16 +84,7 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
             | {"options": _options(plugin.implementation)}
             for plugin in plugins
         ],
-        "devices": plain({"given": rules.devices, "registry": rules.registry_devices}),
-        "pins": [str(pin) for pin in rules.pins],
-        "limits": plain(rules.limits),
-        "budget": plain(rules.budget),
-        "strict": rules.strict,
-        # With a fallback, another plugin takes a partition that can't be compiled on one machine.
-        "on_failure": compilation.on_failure,
-        "simplify": composition.simplify,
-        "portable": plugins != composition.plugins,
-        "share_state": composition.share_state,
+        **{own.name: _plain(getattr(options, own.name)) for own in settings_on(Surface.LOCK)},
     }
 
 
@@ -123,6 +112,13 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
     contents = {file.name.removeprefix(path.stem): file.read_bytes() for file in files}
     digests = {suffix: blake3(content).hexdigest() for suffix, content in contents.items()}
     return Lock(setup_of(compilation), program, digests)
+
+
+def _plain(setting: object) -> Any:
+    """Return a setting as plain data; pins as their text, which is how errors name them."""
+    if isinstance(setting, tuple):
+        return [str(pin) for pin in setting]
+    return CONVERTER.unstructure(setting)
 
 
 def _options(implementation: Any) -> dict[str, str] | str:

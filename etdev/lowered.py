@@ -88,7 +88,7 @@ class Lowered:
     @property
     def strict(self) -> bool:
         """True if a program is refused for which this machine's runtime has no kernel."""
-        return self.lowering.composition.rules.strict
+        return self.lowering.composition.options.strict
 
     def to_executorch(
         self, config: ExecutorchBackendConfig | None = None, *, with_ledger: bool = False
@@ -212,13 +212,13 @@ class Lowered:
 
     def _emitted(self, emission: Emission) -> Emission:
         """Emit a program, and check it against this machine's kernels and the budget."""
-        rules = self.lowering.composition.rules
+        options = self.lowering.composition.options
         with exclusive_tracing(), forgotten_code():
             self._weights.refuse_changes()
             run(EMITTING, emission)
             self.lowering.plan = self.plan.with_fixes(emission.fixer.fixes)
             methods = methods_of(emission.emitted.program.executorch_program)
-            warn_of_missing(methods, rules.strict)
-            if rules.budget and rules.budget.runtime_bytes is not None:
-                libraries.counter()(methods, rules.budget.runtime_bytes)
+            warn_of_missing(methods, options.strict)
+            if options.budget and options.budget.runtime_bytes is not None:
+                libraries.counter()(methods, options.budget.runtime_bytes)
         return emission

@@ -26,7 +26,6 @@ from etdev.lowering.compilation import Compilation
 from etdev.lowering.composition import Composition, compose
 from etdev.lowering.lowering import Lowering
 from etdev.pipeline import decide, lower
-from etdev.planner.rules import Options
 from etdev.quirks.table import Fixer
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
@@ -108,22 +107,14 @@ class Lowerer:
         on_failure: str | None = None,
         listener: Listener | None = None,
     ) -> None:
+        # By the names of the fields of `Options`, each of which is an argument.
+        arguments = {**locals()}
         if listener is not None and not callable(listener):
             cure = "give a function of a stage and a detail"
             raise EtdevError("listener", f"is {shown(listener)}", cure)
         with watched(listener):
-            options = Options(
-                registry, devices, pins, limits, budget, strict, simplify, share_state
-            )
-            self.composition = compose(plugins, options)
-        registered = self.composition.registry
-        self.compilation = Compilation(
-            self.composition,
-            Cache(CacheSettings.of(cache, registered.cache)),
-            executor,
-            1 if jobs is None else jobs,
-            on_failure or registered.on_failure,
-        )
+            self.composition = compose(plugins, registry, arguments)
+        self.compilation = Compilation(self.composition)
         self.listener = listener
 
     @property
@@ -221,7 +212,7 @@ class Lowerer:
     def _lowering(self, composition: Composition, settings: Settings | None) -> Lowering:
         """Return a lowering before its first stage."""
         settings, fixer = settings or Settings(), Fixer(composition.quirks)
-        config, simplifies = settings.compile_config, composition.simplify
+        config, simplifies = settings.compile_config, composition.options.simplify
         pieces = partial(simplified, pieces=True) if simplifies else None
         expander = PluginExpander(config, pieces, plugins=composition.plugins, quirks=fixer)
         conversion = Conversion(settings, expander, simplifies, refuses_others=verifies(config))

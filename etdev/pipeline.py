@@ -81,7 +81,7 @@ def each(
 def export_methods(work: Lowering) -> None:
     """Export the methods to ATen, and remember them in eager PyTorch."""
     programs = {name: export(method, work.fixer) for name, method in work.methods.items()}
-    shared = work.composition.share_state
+    shared = work.composition.options.share_state
     work.state = [evolve(state, shared=shared) for state in shared_states(programs)]
     work.references = references_of(work.methods, programs, work.state, work.fixer.doubts)
     for name, program in programs.items() if work.compiles else ():
@@ -232,7 +232,7 @@ def lower(work: Lowering, compilation: Compilation) -> None:
             run(EXPORTING, work)
             convert(work)
         run(PLANNING, work)
-        tell, tolerant = CompileProgress(work), compilation.is_tolerant
+        tell, tolerant = CompileProgress(work), work.composition.options.falls_back
         work.compiler = Compiler(work.composition.plugins, memory, tell, dispatcher, tolerant)
         run(COMPILING, work)
         while work.compiler.failures:

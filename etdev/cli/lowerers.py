@@ -20,9 +20,10 @@ def check(source: str | None, **lowering: Any) -> None:
 
     A misspelt name is then reported at once, and not after seconds of importing.
     """
-    from etdev.planner.rules import Options, rules
+    from etdev.planner.rules import check_asked
     from etdev.registry.registry import load
     from etdev.registry.selection import names_of
+    from etdev.schema.options import Options, resolved
 
     given = arguments(**lowering)
     table = load(given["registry"])
@@ -30,8 +31,7 @@ def check(source: str | None, **lowering: Any) -> None:
         # The lowerer warns again.
         warnings.simplefilter("ignore")
         names = names_of(table, given["plugins"])
-        options = Options(**{name: given[name] for name in ("devices", "pins", "strict")})
-        rules(table, names, options)
+        check_asked(resolved(given, Options()), table, names)
     if source is not None:
         check_source(source)
 

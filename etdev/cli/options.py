@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
+from attrs import Attribute
 
 from etdev.errors import EtdevError, PinError
 from etdev.schema.device import ANY_METHOD
+from etdev.schema.options import Surface, settings_on
 from etdev.schema.pins import Pin
 
 # The help of SOURCE; click gives arguments no help of their own.
@@ -112,9 +114,9 @@ debug = together(
     remembered("-q", "--quiet", is_flag=True, help="Print only errors and warnings."),
     remembered("--debug", is_flag=True, help="Show tracebacks and other libraries' logs."),
 )
-# The options of a command that makes a Lowerer, without the one that names the plugins.
-ruling = together(
-    click.option(
+# Settings that are written in another form than their value's.
+_WRITTEN = {
+    "devices": click.option(
         "--device",
         "devices",
         multiple=True,
@@ -122,7 +124,7 @@ ruling = together(
         metavar="PLUGIN[.METHOD]=DEVICE",
         help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
     ),
-    click.option(
+    "pins": click.option(
         "--pin",
         "pins",
         multiple=True,
@@ -131,46 +133,44 @@ ruling = together(
         help="Give nodes to one plugin only, such as module=encoder.layer.0:plugin=cpu or "
         "node=aten_add_*:plugin=cpu, or to portable kernels: op=aten._softmax.*:plugin=portable.",
     ),
-    click.option(
-        "--strict",
-        is_flag=True,
-        default=None,
-        help="Refuse assumed devices, devices that a backend may not run on, and pins that match "
-        "no node or are not kept.",
+    "cache": together(
+        click.option(
+            "--cache",
+            metavar="DIR|URL",
+            help="Cache compiled partitions in DIR, or in a shared cache at URL behind the user's "
+            "own.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
     ),
-    click.option(
-        "--simplify/--no-simplify",
-        default=None,
-        help="Remove redundant nodes before plugins are asked, or keep them. The default is the "
-        "registry's, which removes them if it says nothing.",
-    ),
-    click.option(
-        "--share-state/--no-share-state",
-        default=None,
-        help="Keep a buffer that several methods share in PyTorch one buffer, as the registry does "
-        "by default, or give each method its own.",
-    ),
-    click.option(
-        "--cache",
-        metavar="DIR|URL",
-        help="Cache compiled partitions in DIR, or in a shared cache at URL behind the user's own.",
-    ),
-    click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
+}
+
+
+def _setting(own: Attribute[Any]) -> Callable[..., Any]:
+    """Return the option of a setting: a switch, a choice or a number; None if it isn't given."""
+    flag, form = f"--{own.name.replace('_', '-')}", dict[str, Any]()
+    text = own.metadata["help"]
+    if own.type is bool and own.default:
+        flag, text = f"{flag}/--no-{flag[2:]}", f"{text} By default as the registry says, else yes."
+    elif own.type is bool:
+        form = {"is_flag": True}
+    elif own.type is int:
+        form = {"type": click.IntRange(1), "metavar": "N"}
+    else:
+        form = {"type": click.Choice(get_args(own.type))}
+    return click.option(flag, own.name, default=None, help=text, **form)
+
+
+def _settings(surface: Surface) -> Iterator[Callable[..., Any]]:
+    for own in settings_on(surface):
+        yield _WRITTEN.get(own.name) or _setting(own)
+
+
+# The options of a command that makes a Lowerer, without the one that names the plugins.
+ruling = together(
+    *_settings(Surface.COMMAND),
     remembered("--trust", is_flag=True, help="Load a .pt2 file even if its pickles may run code."),
     registry,
     debug,
 )
 lowering = together(asked("--plugin"), ruling)
-workers = together(
-    click.option(
-        "--jobs",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Compile in up to N processes, including this one. The .pte has the same bytes.",
-    ),
-    click.option(
-        "--on-failure",
-        type=click.Choice(["error", "fallback"]),
-        help="Stop if a partition can't be compiled, or offer it to the next plugins.",
-    ),
-)
+workers = together(*_settings(Surface.COMPILING))

@@ -27,7 +27,13 @@ from etdev.lowering.storage import stored_again
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
-from etdev.planner.rules import Options, Rules, check_claimed, rules
+from etdev.planner.rules import (
+    check_asked,
+    check_claimed,
+    check_matched,
+    check_methods,
+    check_plans,
+)
 from etdev.quirks import QUIRKS
 from etdev.quirks.sharing import QUIRKS as SHARING
 from etdev.quirks.table import Table, rows_of
@@ -39,7 +45,8 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
 from etdev.schema.device import Probe
-from etdev.schema.pins import pins
+from etdev.schema.limits import Limits
+from etdev.schema.options import Options, resolved
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import SharedState
 from etdev.upstream.tracing import without_full_collections
@@ -67,25 +74,21 @@ def guarded(stage: str) -> Iterator[None]:
 
 @frozen(eq=False)
 class Composition:
-    """The plugins, rules and quirks that `Lowerer` and `etdev.partitioner` share.
+    """The plugins, settings and quirks that `Lowerer` and `etdev.partitioner` share.
 
     Args:
         plugins: In claim order.
-        registry: The source of plugins and rules that were not given.
-        rules: Devices, pins, limits and a budget.
-        simplify: True to remove redundant work before plugins are asked.
+        options: The settings that count.
+        given: The arguments alone, without the registry's settings.
         quirks: The faults of upstream that apply to the installed versions.
-        share_state: False to give each method its own state.
         named: Plugins that the user named, which may not be left out.
         probed: What each plugin finds on this machine, if it was asked.
     """
 
     plugins: tuple[Plugin, ...]
-    registry: Registry
-    rules: Rules
-    simplify: bool = True
+    options: Options
+    given: Options
     quirks: Table = field(factory=lambda: Table(QUIRKS))
-    share_state: bool = True
     named: frozenset[str] = frozenset()
     probed: Mapping[str, Probe] = field(factory=dict)
 
@@ -99,7 +102,7 @@ class Composition:
     ) -> Planner:
         """Return a planner for the methods of one program; without an expander it changes none."""
         expander = expander or Expander(table={})
-        return Planner(self.plugins, self.rules, expander, barred=barred or {})
+        return Planner(self.plugins, self.options, expander, barred=barred or {})
 
     @without_full_collections()
     def plan(
@@ -110,7 +113,7 @@ class Composition:
         barred: Mapping[str, Verdicts] | None = None,
         state: Sequence[SharedState] = (),
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        """Plan every method, refuse unclaimed nodes, and check the plans against the rules.
+        """Plan every method, refuse unclaimed nodes, and check the plans against the settings.
 
         By method, `programs` are in the edge dialect and are not changed, `whole` has the ops that
         were kept whole, with the plugins that wanted them, and `barred` verdicts on nodes that a
@@ -118,14 +121,14 @@ class Composition:
         """
         planner = self.planner(expander, barred)
         planner.shared = [each for each in state if each.shared]
-        self.rules.check_methods(programs)
+        check_methods(self.given, self.options, programs)
         plans, decided = [], {}
         for name in sorted(programs):
             own, decided[name] = planner.plan(programs[name], name, whole[name])
             plans.append(own)
         check_claimed("plan", plans, NO_PLUGIN)
-        self.rules.check_matched(planner.matched)
-        self.rules.check(plans)
+        check_matched(self.options, planner.matched)
+        check_plans(self.options, plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
         plan = Plan(tuple(plans), asked, tuple(state), tuple(stored_again(plans, decided)))
         return plan, decided
@@ -149,20 +152,20 @@ class Composition:
     ) -> Composition:
         """Return the composition without the plugins that some errors are about, as `fit` says."""
         for fault in faults:
-            if not tolerant and (fault.who in self.named or self.rules.strict):
+            if not tolerant and (fault.who in self.named or self.options.strict):
                 raise fault
             text = f"{fault.who} is left out: it {fault.what}"
             warnings.warn(f"{text}; {cure}" if cure else text, EtdevWarning, stacklevel=5)
         names = {fault.who for fault in faults}
         plugins = tuple(plugin for plugin in self.plugins if plugin.name not in names)
-        quirks = _quirks(plugins, self.share_state) if names else self.quirks
+        quirks = _quirks(plugins, self.options) if names else self.quirks
         return evolve(self, plugins=plugins, quirks=quirks)
 
     def check_here(self, plan: Plan) -> None:
         """Warn of partitions on a device that is not here, if another of its type is."""
         for name, probed in self.probed.items():
             own = [partition for partition in plan.partitions if partition.plugin == name]
-            check_here(own, probed, self.rules.strict)
+            check_here(own, probed, self.options.strict)
 
     def _without(self, unfit: Collection[str]) -> str:
         """Return the advice about plugins that can't compile here."""
@@ -188,9 +191,12 @@ class Composition:
         return Split(program, plan.partitions, self.annotations(plan))
 
 
-def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
-    """Return the composition of explicit plugins and options and of the registry."""
-    registry = options.registry
+def compose(
+    plugins: Sequence[object] | None,
+    registry: Registry | str | os.PathLike[str] | None,
+    arguments: Mapping[str, object],
+) -> Composition:
+    """Return the composition of explicit plugins and settings and of the registry."""
     if not isinstance(registry, (Registry, str, os.PathLike, type(None))):
         cure = "give a Registry, or the path of a registry.toml"
         raise RegistryError("registry", f"is {shown(registry)}", cure)
@@ -201,20 +207,21 @@ def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
     if plugins is None and all(plugin.builtin for plugin in chosen) and not meant:
         what = "no plugin is installed, so that everything runs on portable kernels"
         warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
-    own = rules(table, [plugin.name for plugin in chosen], options)
+    given, options = resolved(arguments, Options()), resolved(arguments, table)
+    check_asked(given, table, [plugin.name for plugin in chosen])
     for plugin in chosen:
-        plugin.limits = own.limits_of(plugin.name)
-    simplifies = table.simplify if options.simplify is None else options.simplify
-    shares = table.share_state if options.share_state is None else options.share_state
+        plugin.limits = options.limits.get(plugin.name, Limits())
+    # It may be named where the registry leaves it out.
+    options = evolve(options, portable=any(plugin.builtin for plugin in chosen))
     if plugins is None:
         listed = {entry.name for entry in table.entries if not entry.optional}
-        named = listed | {*own.devices} | {pin.plugin for pin in pins(options.pins)}
+        named = listed | {*given.devices} | {pin.plugin for pin in given.pins}
     else:
         named = {plugin.name for plugin in chosen}
-    quirks = _quirks(chosen, shares)
-    return Composition(chosen, table, own, simplifies, quirks, shares, frozenset(named))
+    return Composition(chosen, options, given, _quirks(chosen, options), frozenset(named))
 
 
-def _quirks(plugins: Sequence[Plugin], share_state: bool) -> Table:
+def _quirks(plugins: Sequence[Plugin], options: Options) -> Table:
     """Return the rows of etdev and of plugins, without those about state if none is shared."""
-    return Table([row for _, row in rows_of(plugins) if share_state or row not in SHARING])
+    shares = options.share_state
+    return Table([row for _, row in rows_of(plugins) if shares or row not in SHARING])

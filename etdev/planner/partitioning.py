@@ -60,7 +60,7 @@ class Partitioning:
     def _decided(self) -> Form:
         return self.forms.form(self.torn)
 
-    def ask(self, plugin: Plugin, limits: Limits) -> None:
+    def ask(self, plugin: Plugin) -> None:
         """Ask a plugin for its claims, and form the partitions that it can have.
 
         It is shown the method as if it were alone; a built-in plugin, as decided so far. If another
@@ -77,7 +77,7 @@ class Partitioning:
         claimed = {name for offer in offers for group in offer.groups for name in group}
         for piece in form.pieces.keys() & claimed:
             self.torn.setdefault(form.pieces[piece], plugin.name)
-        self._draft(plugin.name, offers, limits)
+        self._draft(plugin.name, offers, plugin.limits)
         self._restore(plugin.name, form)
 
     def unclaimed(self) -> list[str]:

@@ -19,11 +19,12 @@ from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
 from etdev.planner.placement import place, refuse_devices_in_branches, with_caveats
 from etdev.planner.reporter import verdict_of
-from etdev.planner.rules import Rules
 from etdev.registry import answers
 from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
+from etdev.schema.device import for_method
+from etdev.schema.options import Options
 from etdev.schema.partition import Draft, Partition
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
@@ -34,11 +35,11 @@ from etdev.schema.tensors import SharedState
 class Planner:
     """A planner of methods for a fixed list of plugins, in claim order.
 
-    The caller checks the plans of all methods against the rules.
+    The caller checks the plans of all methods against the settings.
     """
 
     plugins: Sequence[Plugin]
-    rules: Rules = field(factory=Rules)
+    options: Options = field(factory=Options)
     expander: Expander = field(factory=Expander)
     # The pins that matched a node of some method so far.
     matched: set[Pin] = field(factory=set)
@@ -60,7 +61,7 @@ class Planner:
             refuses nodes without an owner.
         """
         refuse_devices_in_branches(program, method)
-        pinning = Pinning([pin for pin in self.rules.pins if pin.method in (None, method)])
+        pinning = Pinning([pin for pin in self.options.pins if pin.method in (None, method)])
         forms = Forms(program, method, dict(whole), self.expander, pinning)
         config = self.expander.compile_config
         partitioning = Partitioning(forms, config, self.barred.get(method, {}))
@@ -100,9 +101,9 @@ class Planner:
     def _asked(self, partitioning: Partitioning, method: str) -> Partitioning:
         """Ask every plugin, and all again as long as one tears a pattern that another has whole."""
         for plugin in self.plugins:
-            limits = self.rules.limits_of(plugin.name)
-            if limits.methods is None or method in limits.methods:
-                partitioning.ask(plugin, limits)
+            methods = plugin.limits.methods
+            if methods is None or method in methods:
+                partitioning.ask(plugin)
             else:
                 verdict = verdict_of(plugin.name, reasons.NOT_ASKED)
                 partitioning.reporter.lost(partitioning.graph.ops, verdict)
@@ -126,11 +127,12 @@ class Planner:
             untouched(asked, "resolve_device", program, method),
         ):
             for owner, partition in zip(asked, partitions, strict=True):
-                pinned = self.rules.device_of(partition)
+                devices = self.options.devices.get(partition.plugin, {})
+                pinned = for_method(devices, method)
                 answer = None if pinned else answers.resolve_device(owner, program, partition)
-                placed.append(place(partition, pinned, answer, self.rules.strict))
+                placed.append(place(partition, pinned, answer, self.options.strict))
             caveats = [
                 answers.device_caveat(owner, program, partition)
                 for owner, partition in zip(asked, placed, strict=True)
             ]
-        return with_caveats(placed, caveats, self.rules.strict)
+        return with_caveats(placed, caveats, self.options.strict)

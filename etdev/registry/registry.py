@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from attrs import Attribute, asdict, field, fields, frozen
+from attrs import Attribute, field, fields, frozen, make_class
 from packaging.utils import canonicalize_name
 
 from etdev.errors import EtdevError, RegistryError
-from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
-from etdev.schema.limits import Budget, Limits
-from etdev.schema.pins import Pin
+from etdev.schema.limits import Limits
+from etdev.schema.options import Devices, Options, Surface, settings_on
 from etdev.schema.structuring import REFUSALS, STRICT, problems
 
 if sys.version_info >= (3, 11):
@@ -30,8 +29,6 @@ _Kind = TypeVar("_Kind")
 FILE_NAME = "registry.toml"
 # The file of a Python project, whose table of etdev is a registry, too.
 PROJECT, TABLE = "pyproject.toml", "tool.etdev"
-# Values of `on_failure`: a partition that can't be compiled is an error, or portable.
-ERROR, FALLBACK = ON_FAILURE = ("error", "fallback")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -51,44 +48,28 @@ class PluginEntry:
     limits: Limits = field(factory=Limits)
 
 
-@frozen(kw_only=True)
-class _Settings:
-    """The settings of a registry, besides plugins and pins."""
-
-    trusted: tuple[str, ...] | None = None
-    unlisted: Literal["first", "last", "ignore"] = "ignore"
-    strict: bool = False
-    budget: Budget | None = None
-    cache: CacheSettings = field(factory=CacheSettings)
-    on_failure: Literal["error", "fallback"] = "error"
-    simplify: bool = True
-    share_state: bool = True
-    portable: bool = True
-
-
 @frozen
-class Registry(_Settings):
+class Registry(Options):
     """A registry file, read and checked.
 
     Args:
         entries: Plugins in claim order.
-        trusted: The only distributions whose plugins are imported; None trusts all.
-        unlisted: Where installed plugins that the file doesn't list are asked: `first`, `last`,
-            or `ignore` for not at all.
-        strict: Refuse devices that a plugin had to assume, and pins that aren't kept.
-        simplify: Remove redundant work before plugins are asked.
-        share_state: Keep state that methods share in eager PyTorch one in the .pte.
-        portable: Ask the built-in plugin of portable kernels, after all others.
         path: Where it was read from.
-        pins: Nodes that only one plugin may have; the first pin that matches a node counts.
-        budget: Limit of nodes that may fall back to portable kernels; None sets none.
-        cache: Where compiled partitions are kept.
-        on_failure: Treat a partition that can't be compiled as an `error`, or as a `fallback`.
     """
 
     entries: tuple[PluginEntry, ...] = ()
     path: Path | None = None
-    pins: tuple[Pin, ...] = ()
+    # The file has them in the tables of plugins.
+    devices: Devices = field(init=False)
+    limits: Mapping[str, Limits] = field(init=False)
+
+    @devices.default
+    def _own_devices(self) -> Devices:
+        return {entry.name: entry.devices for entry in self.entries}
+
+    @limits.default
+    def _own_limits(self) -> Mapping[str, Limits]:
+        return {entry.name: entry.limits for entry in self.entries}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,9 +141,13 @@ def own_distributions() -> dict[str, str]:
 
 def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
-    settings = asdict(read_toml(text, path, _File), recurse=False)
-    entries = tuple(plugin.entry(name) for name, plugin in settings.pop("plugins").items())
-    return Registry(entries, path=path, pins=settings.pop("pin"), **settings)
+    read = read_toml(text, path, _File)
+    entries = tuple(plugin.entry(name) for name, plugin in read.plugins.items())
+    settings = {
+        own.name: getattr(read, own.metadata["key"] or own.name)
+        for own in settings_on(Surface.REGISTRY)
+    }
+    return Registry(entries, path=path, **settings)
 
 
 class _Devices(dict[str, Device]):
@@ -192,12 +177,18 @@ class _PluginTable(Limits):
         return PluginEntry(name, self.optional, self.device, self.options, found, limits)
 
 
-@frozen
-class _File(_Settings):
-    """The whole file, its fields named as its keys."""
-
-    plugins: dict[str, _PluginTable] = field(factory=dict)
-    pin: tuple[Pin, ...] = ()
+# The whole file, its fields named as its keys.
+_File: Any = make_class(
+    "_File",
+    {
+        "plugins": field(factory=dict, type=dict[str, _PluginTable]),
+        **{
+            own.metadata["key"] or own.name: field(default=own.default, type=own.type)
+            for own in settings_on(Surface.REGISTRY)
+        },
+    },
+    frozen=True,
+)
 
 
 def read_toml(

@@ -101,6 +101,24 @@ def per_method(value: object) -> dict[str, Device]:
     return {method: Device.parse(text) for method, text in table.items()}
 
 
+def devices(value: object) -> dict[str, dict[str, Device]]:
+    """Return devices per plugin and method from `{"cuda": "cuda:1"}` or None.
+
+    Raises:
+        DeviceError: It is no mapping, or a device can't be read.
+    """
+    if not isinstance(value, (Mapping, type(None))):
+        cure = 'write {"cuda": "cuda:1"}'
+        raise DeviceError("devices", f"{shown(value)} is not a mapping", cure)
+    table = {}
+    for plugin, own in (value or {}).items():
+        try:
+            table[plugin] = per_method(own)
+        except DeviceError as error:
+            raise DeviceError(f"devices[{plugin!r}]", error.what, error.cure) from None
+    return table
+
+
 def for_method(devices: Mapping[str, Device], method: str) -> Device | None:
     """Return the device of a method from a result of `per_method`; None if it has none."""
     return devices.get(method, devices.get(ANY_METHOD))

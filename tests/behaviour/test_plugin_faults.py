@@ -99,7 +99,7 @@ def test_another_word_for_a_failure_is_refused(tmp_path):
     path.write_text('on_failure = "ignore"\n')
     with pytest.raises(RegistryError, match="on_failure is 'ignore'; it must be one of"):
         load(path)
-    with pytest.raises(EtdevError, match=r"Lowerer: 'on_failure' must be in .*'fallback'"):
+    with pytest.raises(EtdevError, match="on_failure: is 'ignore'; it must be one of 'error', "):
         Lowerer([], on_failure="ignore")
 
 

@@ -268,7 +268,10 @@ def described_arguments(thing: Any) -> dict[str, str]:
             if item:
                 name, _, text = item.partition(": ")
                 described[name] = " ".join(text.split())
-    return described
+    # Settings say it where they are defined.
+    known = attrs.fields(thing) if inspect.isclass(thing) and attrs.has(thing) else ()
+    settings = {own.name: own.metadata["help"] for own in known if "help" in own.metadata}
+    return settings | described
 
 
 def arguments(thing: Any) -> Iterator[tuple[str, str, str]]:

@@ -14,7 +14,14 @@ from torch import nn
 
 import etdev
 from etdev import Probe, hookimpl
-from etdev.errors import BudgetError, CompileError, EtdevWarning, LoweringError, PluginError
+from etdev.errors import (
+    BudgetError,
+    CompileError,
+    EtdevError,
+    EtdevWarning,
+    LoweringError,
+    PluginError,
+)
 from etdev.testing.fakes import Accelerator, FakeAccelerator
 
 pytestmark = [
@@ -83,7 +90,7 @@ def test_a_failure_of_a_compiler_names_its_plugin_or_its_nodes_go_to_the_next_on
     composed = etdev.partitioner([rival, "cpu"], registry=registry, on_failure="error")
     with pytest.raises(CompileError, match=r"rival: .* failed on forward/rival_0 \(1 node"):
         to_edge_transform_and_lower(program, partitioner=[composed])
-    with pytest.raises(LoweringError, match="partitioner: on_failure is 'ignore'; give "):
+    with pytest.raises(EtdevError, match="on_failure: is 'ignore'; it must be one of 'error', "):
         etdev.partitioner(["cpu"], on_failure="ignore")
 
 

@@ -223,8 +223,8 @@ def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(mon
         ({"devices": ["cpu"]}, 'devices: [\'cpu\'] is not a mapping; write {"cuda": "cuda:1"}'),
         ({"registry": 3}, "registry: is 3; give a Registry, or the path of a registry.toml"),
         ({"listener": 3}, "listener: is 3; give a function of a stage and a detail"),
-        ({"strict": "no"}, "strict: is 'no'; give True, False, or None"),
-        ({"simplify": "no"}, "simplify: is 'no'; give True, False, or None"),
+        ({"strict": "no"}, "strict: is 'no'; it must be true or false"),
+        ({"simplify": "no"}, "simplify: is 'no'; it must be true or false"),
     ],
 )
 def test_an_option_of_another_type_is_named(options, said):

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
@@ -20,10 +20,9 @@ from etdev.locking import Lock, lock_of
 from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
 from etdev.lowering.lowering import Lowering
-from etdev.planner.rules import Options
 from etdev.pte.artifact import MethodArtifact
 from etdev.registry.registry import load
-from etdev.schema.limits import Limits
+from etdev.schema.options import Surface, settings_on
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import Failure
 from etdev_tune.toml_writer import toml_of
@@ -41,7 +40,7 @@ class Setup:
     Args:
         plugins: Plugins of the untuned plan by name, in claim order.
         objects: Plugins that were given as objects, which no registry can name.
-        running: Arguments of `Lowerer` that no registry has: `cache`, `jobs`.
+        running: Arguments of `Lowerer` that change no .pte: `cache`, `executor`, `jobs`.
     """
 
     registry: Registry
@@ -55,10 +54,7 @@ class Setup:
         plugins: Sequence[object] | None = None,
         *,
         registry: Registry | str | os.PathLike[str] | None = None,
-        cache: Any = None,
-        jobs: int | None = None,
-        on_failure: Literal["error", "fallback"] | None = None,
-        **deciding: Any,
+        **settings: Any,
     ) -> Setup:
         """Make a setup of `Lowerer`'s arguments, with the plugins that can compile here.
 
@@ -67,28 +63,20 @@ class Setup:
         """
         if not isinstance(registry, Registry):
             registry = load(Path(registry) if registry else None)
-        composition = compose(plugins, Options(registry=registry, **deciding)).fit(tolerant=False)
-        rules = composition.rules
-        entries = []
+        composition = compose(plugins, registry, settings).fit(tolerant=False)
+        options, entries = composition.options, []
         for plugin in composition.delegating:
-            entry = registry.entry(plugin.name)
-            devices = {**entry.devices, **rules.devices.get(plugin.name, {})}
-            limits = rules.limits.get(plugin.name, Limits())
-            entries.append(evolve(entry, optional=False, devices=devices, limits=limits))
-        setup = evolve(
-            registry,
-            entries=tuple(entries),
-            pins=rules.pins,
-            budget=rules.budget,
-            strict=rules.strict,
-            simplify=composition.simplify,
-            share_state=composition.share_state,
-            on_failure=on_failure or registry.on_failure,
-        )
+            entry, devices = registry.entry(plugin.name), options.devices.get(plugin.name, {})
+            entries.append(evolve(entry, optional=False, devices=devices, limits=plugin.limits))
+        known = [own.name for own in settings_on(Surface.REGISTRY)]
+        chosen = {name: getattr(options, name) for name in known}
+        setup = Registry(tuple(entries), path=registry.path, **chosen)
         named = {plugin.name: plugin for plugin in composition.delegating}
         given = zip(plugins or (), named, strict=False)
         objects = {name: item for item, name in given if not isinstance(item, str)}
-        return cls(setup, named, objects, {"cache": cache, "jobs": jobs})
+        changing = settings_on(Surface.LOCK)
+        running = [own.name for own in settings_on(Surface.ARGUMENT) if own not in changing]
+        return cls(setup, named, objects, {name: getattr(options, name) for name in running})
 
     def lowerer(self, candidate: Candidate, registry: Registry | None = None) -> Lowerer:
         """Return a Lowerer for a candidate, with its registry as a file has it, or made for it."""

@@ -10,6 +10,7 @@ from attrs import asdict
 
 from etdev.errors import RegistryError
 from etdev.registry.registry import PluginEntry, Registry
+from etdev.schema.options import Surface, settings_on
 
 
 def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
@@ -18,8 +19,9 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
     Raises:
         RegistryError: An option has a value that TOML can't write.
     """
-    values = asdict(registry, recurse=False)
-    settings = {name: value for name, value in values.items() if isinstance(value, (bool, str))}
+    values = {own.name: getattr(registry, own.name) for own in settings_on(Surface.REGISTRY)}
+    plain = (bool, int, float, str)
+    settings = {name: value for name, value in values.items() if isinstance(value, plain)}
     document = {
         **settings,
         "trusted": registry.trusted,

@@ -99,9 +99,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         store: Folder of measurements; None for the one that the environment variable
             ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for none.
         listener: Called with a stage and a detail as the work goes on.
-        **lowering: Arguments of `Lowerer`, which every candidate keeps to: `plugins`, `registry`,
-            `devices`, `pins`, `limits`, `budget`, `strict`, `simplify`, `cache` (which makes
-            candidates cheap), `jobs`, `on_failure`.
+        **lowering: Arguments of `Lowerer`, which every candidate keeps to. A `cache` makes
+            candidates cheap.
 
     Raises:
         TuneError: No inputs exercise the model, it draws random numbers, no candidate is within

@@ -17,7 +17,7 @@ from etdev import Lowerer, Pin, Plan, registry
 from etdev.errors import PinError, RegistryError
 from etdev.graph.method import run_order
 from etdev.planner.planner import Planner
-from etdev.planner.rules import Rules
+from etdev.schema.options import Options
 from etdev.schema.pins import matches, pins
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
@@ -182,7 +182,7 @@ def several():
     edge, whole, expander = known.converted, known.whole, known.conversion.expander
 
     def planned(chosen):
-        planner = Planner(lowerer.plugins, Rules(pins=tuple(chosen)), expander)
+        planner = Planner(lowerer.plugins, Options(pins=tuple(chosen)), expander)
         return planner.plan(edge["forward"], "forward", whole["forward"])
 
     return planned

@@ -75,9 +75,8 @@ def test_trusted_names_are_compared_as_pip_compares_them(name):
         ("plugin = 1", ": plugin is an unknown key; did you mean plugins?"),
         ("strict = true\n\nzzz = 1",
          ": zzz is an unknown key; "
-         "valid are trusted, unlisted, strict, budget, cache, on_failure, simplify, "
-         "share_state, portable, "
-         "plugins, pin"),
+         "valid are plugins, trusted, unlisted, pin, budget, strict, simplify, share_state, "
+         "portable, cache, on_failure"),
         ("[plugins.trt]\noptonal = true",
          ": plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",
