@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from etdev.errors import DeviceError, RunError
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT
+from etdev.schema.dtypes import dtype_of
 from etdev.schema.partition import OWN_DEVICE, CompileSpec, target_device
 from etdev.schema.tensors import SharedState
 
@@ -35,6 +37,11 @@ class Value:
     device: Device = CPU
     order: tuple[int, ...] = field(default=(), converter=frozen_tuple)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a tensor in its largest size; 0 of anything else."""
+        return math.prod(self.sizes) * dtype_of(self.dtype).size_bytes if self.dtype else 0
+
 
 @frozen
 class Delegate:
@@ -49,6 +56,7 @@ class Delegate:
         fault: Why the payload can't run, as a plugin reads it; empty if it can.
         data: Keys of the named data that the payload looks up, as a plugin reads it.
         native: The payload is a shared library.
+        values: What its first call is given: inputs, then outputs.
     """
 
     backend_id: str
@@ -60,6 +68,7 @@ class Delegate:
     data: tuple[str, ...] = field(default=(), converter=frozen_tuple)
     fault: str = ""
     native: bool = False
+    values: tuple[Value, ...] = field(default=(), converter=frozen_tuple)
 
     @property
     def device(self) -> Device:

@@ -16,12 +16,14 @@ def differences(
     methods: Sequence[MethodArtifact],
     skipping: Mapping[str, bool] | None = None,
     planned_devices: bool = True,
+    upper_bounds: bool = False,
 ) -> list[str]:
     """Describe both sides of every difference between a program and its plan.
 
     Delegates are compared by position, since both sides have them in the order of first calls. The
     callers of methods in `skipping` make some copies, so that the program may have fewer. Without
-    `planned_devices` memory was not planned by device, and copies don't follow the plan.
+    `planned_devices` memory was not planned by device, and copies don't follow the plan. With
+    `upper_bounds` memory was planned for the largest sizes.
     """
     artifacts = {method.name: method for method in methods}
     problems: list[str] = []
@@ -31,6 +33,7 @@ def differences(
             continue
         artifact = artifacts[method.method]
         problems += _delegates(method, artifact)
+        problems += _sizes(method, artifact) if upper_bounds else ()
         if planned_devices:
             fewer = bool(skipping and skipping.get(method.method))
             problems += _copies(method, artifact, fewer)
@@ -50,6 +53,24 @@ def _delegates(method: MethodPlan, artifact: MethodArtifact) -> Iterable[str]:
             told = f"{_setup(planned, [planned.device])} ({name})"
         found = _setup(delegate, delegate.devices or [CPU]) if delegate else "none"
         yield f"method {method.method}, delegate {index}: planned {told}, found {found}"
+
+
+def _sizes(method: MethodPlan, artifact: MethodArtifact) -> Iterable[str]:
+    """Describe dynamic values of delegates that are planned for fewer bytes than the plan says.
+
+    A compiler that traces with one size only binds the symbol for the whole program.
+    """
+    ours = {partition.name: partition for partition in method.partitions}
+    called = [delegate for delegate in artifact.delegates if delegate.calls]
+    for name, delegate in zip(method.delegates, called, strict=False):
+        partition = ours.get(name)
+        border = (*partition.inputs, *partition.outputs) if partition else ()
+        for planned, found in zip(border, delegate.values, strict=False):
+            if planned.dynamic and planned.size_bytes and found.size_bytes < planned.size_bytes:
+                yield (
+                    f"method {method.method}, delegate {name}: {planned.name} may have up to "
+                    f"{planned.size_bytes} bytes, found memory for {found.size_bytes}"
+                )
 
 
 def _same(partition: Partition, delegate: Delegate) -> bool:

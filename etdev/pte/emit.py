@@ -18,6 +18,7 @@ from executorch.exir import (
     memory,
 )
 from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
+from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
@@ -47,15 +48,19 @@ class Emitted:
         program: ExecuTorch's manager of it.
         skipping: For each method, whether its caller makes some copies between devices.
         planned_devices: Memory was planned per device.
+        upper_bounds: Memory was planned for the largest sizes.
     """
 
     program: ExecutorchProgramManager
     skipping: Mapping[str, bool]
     planned_devices: bool
+    upper_bounds: bool
 
     def audit(self, plan: Plan, methods: Sequence[MethodArtifact], who: str) -> None:
         """Compare the emitted program, or the one that was read back, with the plan."""
-        if problems := differences(plan, methods, self.skipping, self.planned_devices):
+        if problems := differences(
+            plan, methods, self.skipping, self.planned_devices, self.upper_bounds
+        ):
             what = f"is not what was planned: {'; '.join(problems)}"
             raise AuditError(who, what, "a custom pass may have changed it; else report this")
 
@@ -136,7 +141,9 @@ def emit(
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         program = manager.to_executorch(completed)
     skipping = {name: skip != Skips() for name, skip in skips.items()}
-    emitted = Emitted(program, skipping, config.enable_non_cpu_memory_planning)
+    # A user's own pass may plan for the example's sizes.
+    bounded = isinstance(config.sym_shape_eval_pass, ConstraintBasedSymShapeEvalPass)
+    emitted = Emitted(program, skipping, config.enable_non_cpu_memory_planning, bounded)
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
 

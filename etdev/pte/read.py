@@ -25,6 +25,8 @@ from etdev.schema.partition import CompileSpec
 # Operators that copy between devices.
 COPIES = "et_copy::"
 _DTYPES = {dtype.code: dtype.name for dtype in DTYPES}
+# Without plugins nothing is known of a payload: its device, its fault and its data.
+_UNREAD: tuple[Device | None, str, tuple[str, ...]] = (None, "", ())
 # The first bytes of shared libraries.
 _LIBRARIES = (
     *(b"\x7fELF", b"MZ"),
@@ -193,9 +195,10 @@ def _delegates(
 ) -> Iterable[Delegate]:
     """Read the delegates of a method in the order of their first calls, uncalled ones last."""
     devices: dict[int, dict[Device, None]] = {}
-    arguments: dict[int, int] = {}
+    values: dict[int, tuple[Value, ...]] = {}
     for call in calls:
-        arguments.setdefault(call.delegate_index, len(call.args))
+        given = (plan.values[index].val for index in call.args if index >= 0)
+        values.setdefault(call.delegate_index, tuple(map(_value, given)))
         used = devices.setdefault(call.delegate_index, {})
         used.update(dict.fromkeys(map(device, _tensors(plan, call))))
     counts = Counter(call.delegate_index for call in calls)
@@ -206,9 +209,8 @@ def _delegates(
     for index in (*devices, *uncalled):
         delegate = plan.delegates[index]
         number = delegate.processed.index
-        real, fault, data = (
-            read(number, delegate.id or "", arguments.get(index)) if plugins else (None, "", ())
-        )
+        arguments = len(values[index]) if index in values else None
+        real, fault, data = read(number, delegate.id or "", arguments) if plugins else _UNREAD
         yield Delegate(
             backend_id=delegate.id or "",
             devices=tuple(sorted(devices.get(index, ()))),
@@ -219,6 +221,7 @@ def _delegates(
             data=data,
             native=_is_native(payloads[number].data),
             fault=fault,
+            values=values.get(index, ()),
         )
 
 
