@@ -74,7 +74,7 @@ def runner(flags: Sequence[str] = ("-O2",)) -> Path:
     incomplete.
 
     Raises:
-        RunError: There is no compiler, or it fails.
+        RunError: No compiler is found, or it fails.
     """
     wheel, compiler, texts = Wheel.here(), Compiler.here(), sources()
     key = repr((texts, compiler, list(flags), wheel.version, str(wheel.folder)))

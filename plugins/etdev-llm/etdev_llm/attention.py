@@ -1,7 +1,7 @@
 """Attention in fewer ops than PyTorch's `scaled_dot_product_attention` is decomposed to.
 
 The heads that share keys become rows of one product, so that the cache is not copied for each head.
-There is no search for rows whose keys are all masked, since the masks of decoders have none.
+Rows whose keys are all masked are not searched for, since the masks of decoders have none.
 """
 
 from __future__ import annotations

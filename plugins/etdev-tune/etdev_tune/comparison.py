@@ -65,7 +65,7 @@ class Comparison:
     def measure(self, record: Record, best: Estimate | None) -> None:
         """Measure a candidate until it is clear whether it is better than the best one.
 
-        The best one's cost is given as `cost` returns it; None if there is none.
+        `best` is the best one's cost as `cost` returns it; None without one.
         """
         beside = [self.plain or record, record]
         least, most = _ROUNDS

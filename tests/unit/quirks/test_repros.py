@@ -23,7 +23,6 @@ QUICK = (
     *("aliased-buffers", "initial-values", "lost-write-back", "mixed-dtypes", "shared-state"),
     *("python-inputs", "unwritten-orders"),
 )
-SLOW = ("forgotten-state",)
 # A fault of the export comes before a partitioner is asked, and one of several methods is not seen
 # by one that is asked about each.
 NOT_SEEN = (
@@ -96,7 +95,7 @@ def test_the_line_to_write_is_told(pretend, executorch, fixed, kind, told):
     assert disagreement("the row", fault, Verdict("any", kind, "1 for 2")) == told
 
 
-@pytest.mark.parametrize("name", each(HELD, ROWS.keys() - set(SLOW)))
+@pytest.mark.parametrize("name", each(HELD, ROWS.keys()))
 def test_etdev_is_right_or_refuses(name):
     verdict = Verdict(**judge(name, ours.lower, (EtdevError,), EtdevWarning))
     assert verdict.kind in GOOD, str(verdict)

@@ -119,8 +119,8 @@ def sensitivities(
 ) -> list[Sensitivity]:
     """Return the errors of each layer alone, and of all others without it, the worst layers first.
 
-    If there is no time for every layer, groups of consecutive ones are simulated, whose layers
-    share the error. If there is none for the others without a layer, that error is None.
+    If the time is too short for every layer, groups of consecutive ones are simulated, whose layers
+    share the error. An error of the others without a layer is None if no time is left for it.
 
     Args:
         simulation: A method in the scheme.

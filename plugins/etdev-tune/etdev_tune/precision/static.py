@@ -115,7 +115,7 @@ def converted(
     """Quantise the chosen layers with known scales; no data is needed.
 
     Raises:
-        TuneError: There is no scale for a value.
+        TuneError: A value has no scale.
     """
     observed, observers = prepared(module, chosen, schemes)
     observe_weights(observed, observers)
