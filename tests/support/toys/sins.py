@@ -6,10 +6,10 @@ import itertools
 import os
 import random
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from torch import nn
@@ -23,21 +23,26 @@ class Adder:
     """Gives XNNPACK the float32 additions; keeps the contract."""
 
     etdev_api = 1
+    # What subclasses leave out.
+    ops = ("aten.add.Tensor",)
+    looks_at_dtypes = True
+    looks_at_alpha = True
     name: str = "adder"
 
     @hookimpl
     def claim_nodes(self, program, method, taken):
         import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
 
-        calls = [node for node in program.graph.nodes if node.op == "call_function"]
-        mine = [node for node in calls if self.fits(node)]
-        refusals = [Refusal(node, "op", op_name(node)) for node in calls if node not in mine]
+        nodes = calls(program)
+        mine = [node for node in nodes if self.fits(node)]
+        refusals = [Refusal(node, "op", op_name(node)) for node in nodes if node not in mine]
         return Claim("XnnpackBackend", [Group([node]) for node in mine], refusals)
 
     def fits(self, node):
         values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
         right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
-        return op_name(node) == "aten.add.Tensor" and right and not node.kwargs
+        plain = not (self.looks_at_alpha and node.kwargs)
+        return op_name(node) in self.ops and (right or not self.looks_at_dtypes) and plain
 
     @hookimpl
     def claim_constants(self, partition):
@@ -52,103 +57,149 @@ class Adder:
         return Device("cpu")
 
 
-def with_claim(change):
-    """An adder whose claim is changed by a function of the program and the claim."""
-
-    class Changed(Adder):
-        @hookimpl
-        def claim_nodes(self, program, method, taken):
-            return change(program, super().claim_nodes(program, method, taken), method)
-
-    return Changed
-
-
 def calls(program):
     return [node for node in program.graph.nodes if node.op == "call_function"]
 
 
-def zeroes(program, claim, method):
-    for value in program.state_dict.values():
+@frozen
+class Turn:
+    """A call of `claim_nodes`, and what the plugin remembers of those before."""
+
+    program: object
+    method: str
+    taken: dict
+    memory: list
+
+
+def with_claim(change):
+    """An adder whose claim is changed by a function of the turn and the claim."""
+
+    @define(eq=False)
+    class Changed(Adder):
+        memory: list = field(factory=list)
+
+        @hookimpl
+        def claim_nodes(self, program, method, taken):
+            turn = Turn(program, method, taken, self.memory)
+            return change(turn, super().claim_nodes(program, method, taken))
+
+    return Changed
+
+
+def nothing(turn, code, text=""):
+    """A claim that refuses every node."""
+    return Claim("XnnpackBackend", [], [Refusal(node, code, text) for node in calls(turn.program)])
+
+
+def zeroes(turn, claim):
+    for value in turn.program.state_dict.values():
         value.data.zero_()
     return claim
 
 
-def rewires(program, claim, method):
-    calls(program)[0].meta["mine"] = True
+def rewires(turn, claim):
+    calls(turn.program)[0].meta["mine"] = True
     return claim
 
 
-def changes_dtype(program, claim, method):
+def changes_dtype(turn, claim):
     torch.set_default_dtype(torch.float64)
     return claim
 
 
-def contradicts(program, claim, method):
+def contradicts(turn, claim):
     refusals = [Refusal(name, "op") for group in claim.groups for name in group.nodes]
     return Claim(claim.backend_id, claim.groups, refusals)
 
 
-def one_group(program, claim, method):
+def one_group(turn, claim):
     return Claim(claim.backend_id, [Group([n for g in claim.groups for n in g.nodes])])
 
 
-def borrows_a_code(program, claim, method):
-    return Claim(claim.backend_id, [], [Refusal(node, "lost") for node in calls(program)])
+def borrows_a_code(turn, claim):
+    return nothing(turn, "lost")
 
 
-def names_strangers(program, claim, method):
+def names_strangers(turn, claim):
     return Claim(claim.backend_id, [Group(["aten_add_tensor_99"])])
 
 
-def says_nothing(program, claim, method):
+def says_nothing(turn, claim):
     return Claim(claim.backend_id, claim.groups)
 
 
-def prints(program, claim, method):
+def prints(turn, claim):
     print("claiming")
     return claim
 
 
-def writes(program, claim, method):
+def writes(turn, claim):
     os.write(1, b"claiming")
     return claim
 
 
-def tosses(program, claim, method):
+def tosses(turn, claim):
     groups = [group for group in claim.groups if random.random() < 0.5]
     mine = {name for group in groups for name in group.nodes}
-    others = [node for node in calls(program) if node.name not in mine]
+    others = [node for node in calls(turn.program) if node.name not in mine]
     return Claim(claim.backend_id, groups, [Refusal(node, "op", "not today") for node in others])
 
 
 ASKED = itertools.count(1)
 
 
-def forgets_at_times(program, claim, method):
+def forgets_at_times(turn, claim):
     """Claim nothing once in 20 times, as a coin might fall that is seldom tossed."""
-    if next(ASKED) % 20:
-        return claim
-    return Claim(
-        claim.backend_id, [], [Refusal(node, "op", "not today") for node in calls(program)]
-    )
+    return claim if next(ASKED) % 20 else nothing(turn, "op", "not today")
 
 
 def saying(text):
     """A change that refuses with this text."""
 
-    def change(program, claim, method):
+    def change(turn, claim):
         refusals = [Refusal(refusal.node, "op", text) for refusal in claim.refusals]
         return Claim(claim.backend_id, claim.groups, refusals)
 
     return change
 
 
-def takes_delegates(program, claim, method):
-    foreign = [node for node in calls(program) if op_name(node) == "call_delegate"]
+def takes_delegates(turn, claim):
+    foreign = [node for node in calls(turn.program) if op_name(node) == "call_delegate"]
     groups = [*claim.groups, *(Group([node]) for node in foreign)]
     refusals = [refusal for refusal in claim.refusals if refusal.code == "op"]
     names = {node.name for node in foreign}
     return Claim(claim.backend_id, groups, [r for r in refusals if r.node not in names])
+
+
+def is_fickle(turn, claim):
+    """Take nothing of a method that was seen before."""
+    turn.memory.append(turn.method)
+    return nothing(turn, "mood") if turn.method in turn.memory[:-1] else claim
+
+
+def is_timid(turn, claim):
+    return nothing(turn, "busy") if turn.taken else claim
+
+
+def forgets_the_method(turn, claim):
+    """Remember what was taken of the first method, for all methods."""
+    turn.memory.append(turn.method)
+    return claim if turn.memory[0] == turn.method else nothing(turn, "method")
+
+
+def orders_by_hashes(turn, claim):
+    groups = [Group(group.nodes, str(hash(group.nodes))) for group in claim.groups]
+    return Claim(claim.backend_id, groups, claim.refusals)
+
+
+def sulks(turn, claim):
+    """Never again want what another plugin once had."""
+    turn.memory.extend(turn.taken)
+    groups = [group for group in claim.groups if not set(turn.memory) & set(group.nodes)]
+    kept = {name for group in groups for name in group.nodes}
+    lost = [name for group in claim.groups for name in group.nodes if name not in kept]
+    refusals = [*claim.refusals, *(Refusal(name, "sulking") for name in lost)]
+    return Claim(claim.backend_id, groups, refusals)
 
 
 class Freezer(Adder):
@@ -176,54 +227,11 @@ class Timeless(Adder):
 class Holder(Adder):
     """Puts state into delegates of XNNPACK, which can't write it."""
 
-    def fits(self, node):
-        values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
-        right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
-        mine = op_name(node) in ("aten.add.Tensor", "aten.mul.Tensor")
-        return mine and right and not node.kwargs
+    ops = ("aten.add.Tensor", "aten.mul.Tensor")
 
     @hookimpl
     def claim_constants(self, partition):
         return [constant for constant in partition.constants if partition.may_hold(constant)]
-
-
-@define(eq=False)
-class Fickle(Adder):
-    """Takes nothing of a method that it has seen before."""
-
-    seen: set = field(factory=set)
-
-    @hookimpl
-    def claim_nodes(self, program, method, taken):
-        claim = super().claim_nodes(program, method, taken)
-        if method not in self.seen:
-            self.seen.add(method)
-            return claim
-        return Claim("XnnpackBackend", [], [Refusal(node, "mood") for node in calls(program)])
-
-
-class Timid(Adder):
-    @hookimpl
-    def claim_nodes(self, program, method, taken):
-        claim = super().claim_nodes(program, method, taken)
-        if not taken:
-            return claim
-        return Claim("XnnpackBackend", [], [Refusal(node, "busy") for node in calls(program)])
-
-
-@define(eq=False)
-class Forgetful(Adder):
-    """Remembers what it took of the first method, for all methods."""
-
-    seen: list = field(factory=list)
-
-    @hookimpl
-    def claim_nodes(self, program, method, taken):
-        claim = super().claim_nodes(program, method, taken)
-        self.seen.append(method)
-        if self.seen[0] == method:
-            return claim
-        return Claim("XnnpackBackend", [], [Refusal(node, "method") for node in calls(program)])
 
 
 class Slow(Adder):
@@ -259,19 +267,9 @@ class Busy(Adder):
 class Hurried(Adder):
     @hookimpl
     def compile_context(self):
-        import contextlib
-
-        stack = contextlib.ExitStack()
+        stack = ExitStack()
         stack.callback(lambda: torch.set_num_threads(torch.get_num_threads() + 1))
         return stack
-
-
-class Hasher(Adder):
-    @hookimpl
-    def claim_nodes(self, program, method, taken):
-        claim = super().claim_nodes(program, method, taken)
-        groups = [Group(group.nodes, str(hash(group.nodes))) for group in claim.groups]
-        return Claim(claim.backend_id, groups, claim.refusals)
 
 
 @define(eq=False)
@@ -292,87 +290,50 @@ class Expectant(Adder):
         assert not self.lost[partition.method], f"{self.lost[partition.method]} are lost"
 
 
-@define(eq=False)
-class Sulker(Adder):
-    """Never again wants what another plugin once had."""
-
-    seen: set = field(factory=set)
-
-    @hookimpl
-    def claim_nodes(self, program, method, taken):
-        claim = super().claim_nodes(program, method, taken)
-        self.seen |= set(taken)
-        groups = [group for group in claim.groups if not self.seen & set(group.nodes)]
-        others = [n for n in calls(program) if n.name in self.seen and self.fits(n)]
-        refusals = [*claim.refusals, *(Refusal(node, "sulking") for node in others)]
-        return Claim(claim.backend_id, groups, refusals)
-
-
 class Greedy(Adder):
     """Takes any sum, and XNNPACK is given integers."""
 
-    def fits(self, node):
-        return op_name(node) == "aten.add.Tensor" and not node.kwargs
+    looks_at_dtypes = False
 
 
 class Careless(Adder):
     """Forgets about alpha, which XNNPACK ignores."""
 
-    def fits(self, node):
-        values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
-        right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
-        return op_name(node) == "aten.add.Tensor" and right
+    looks_at_alpha = False
 
 
-class Dice(BackendDetails):
-    """A compiler that gives other bytes each time."""
+def compiler(name, compiled):
+    """Make a backend whose compiler returns what a function does."""
 
-    @staticmethod
     def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=b"dice" + os.urandom(1))
+        return compiled()
+
+    return type(name, (BackendDetails,), {"preprocess": staticmethod(preprocess)})
 
 
-class Salted(BackendDetails):
-    """A compiler whose weights have other bytes each time."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        store = NamedDataStore()
-        store.add_named_data(os.urandom(16).hex(), b"salt")
-        return PreprocessResult(b"", data_store_output=store.get_named_data_store_output())
+def salted():
+    """Compile to weights that have other bytes each time."""
+    store = NamedDataStore()
+    store.add_named_data(os.urandom(16).hex(), b"salt")
+    return PreprocessResult(b"", data_store_output=store.get_named_data_store_output())
 
 
-class Hashed(BackendDetails):
-    """A compiler whose bytes depend on the hash of a text."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=str(hash("a sum")).encode())
+def chatty():
+    """Write to standard output, and compile."""
+    os.write(1, b"compiling")
+    return PreprocessResult(b"a sum")
 
 
-class Dated(BackendDetails):
-    """A compiler that stores the time."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=str(int(time.time())).encode())
-
-
-class Chatty(BackendDetails):
-    """A compiler that writes to standard output."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        os.write(1, b"compiling")
-        return PreprocessResult(processed_bytes=b"a sum")
-
-
-class Sums(BackendDetails):
-    """A compiler for partitions of one sum, which needs nothing to be said about it."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=b"a sum")
+# ExecuTorch finds a backend by the name of its class, as long as there is one.
+BACKENDS = (
+    compiler("Dice", lambda: PreprocessResult(b"dice" + os.urandom(1))),
+    compiler("Salted", salted),
+    compiler("Hashed", lambda: PreprocessResult(str(hash("a sum")).encode())),
+    compiler("Dated", lambda: PreprocessResult(str(int(time.time())).encode())),
+    compiler("Chatty", chatty),
+    # For partitions of one sum, of which nothing needs to be said.
+    compiler("Sums", lambda: PreprocessResult(b"a sum")),
+)
 
 
 def on_backend(name):
@@ -398,8 +359,7 @@ class Crowded(on_backend("Sums")):
     @hookimpl
     def claim_nodes(self, program, method, taken):
         claim = super().claim_nodes(program, method, taken)
-        specs = {"crowded": b"1"} if taken else {}
-        return evolve(claim, compile_specs=specs)
+        return evolve(claim, compile_specs={"crowded": b"1"} if taken else {})
 
 
 def sums(payload, inputs):
@@ -492,16 +452,20 @@ SINS = {
     "says nothing": (with_claim(says_nothing), "reasons", "it gives no reason for aten_"),
     "prints": (with_claim(prints), "callers_own", "it printed 'claiming"),
     "takes delegates": (with_claim(takes_delegates), "foreign_delegates", "claims the call"),
-    "is fickle": (Fickle, "repeatable", "different plans"),
-    "is timid": (Timid, "beside_others", "which nobody took"),
-    "forgets the method": (Forgetful, "methods", "gets another plan"),
+    "is fickle": (with_claim(is_fickle), "repeatable", "different plans"),
+    "is timid": (with_claim(is_timid), "beside_others", "which nobody took"),
+    "forgets the method": (with_claim(forgets_the_method), "methods", "gets another plan"),
     "is slow": (Slow, "probe", "it took 1."),
     "lies about devices": (Liar, "devices", "planned on cpu, the payload is for cuda:1"),
     "stays busy": (Busy, "failures", "AssertionError: the compiler is busy"),
-    "orders by hashes": (Hasher, "hash_seeds", "another process plans it in another way"),
+    "orders by hashes": (
+        with_claim(orders_by_hashes),
+        "hash_seeds",
+        "another process plans it in another way",
+    ),
     "rolls dice": (on_backend("Dice"), "same_bytes", "its delegates have other bytes"),
     "expects all": (Expectant, "torn_claims", "are lost"),
-    "sulks": (Sulker, "others_failures", "it got []"),
+    "sulks": (with_claim(sulks), "others_failures", "it got []"),
     "is too greedy": (Greedy, "dtypes", ""),
     "forgets alpha": (Careless, "own_models", "step 1: output 0 is off by"),
     "is wrong": (on_backend("Sums"), "values", "step 1: output 0 is off by", differences),
