@@ -71,12 +71,10 @@ gpu: $(VENV)/test
 bench: export PYTHONPATH := tests
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
-	$(BIN)/python -m benchmarks.groups
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.verifying
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.executors
-	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.tune

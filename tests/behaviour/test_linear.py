@@ -1,10 +1,9 @@
 """Growth: the loop's work is counted, not timed, and grows no faster than the program."""
 
-import sys
 from collections import Counter
 
 import pytest
-from benchmarks.chain import converted, delegates, etdev_loop
+from benchmarks.chain import calls, converted, delegates, etdev_loop
 from torch._export.verifier import Verifier
 from torch.fx import Graph, GraphModule
 from torch.fx.graph import _node_list
@@ -57,23 +56,6 @@ def watched(manager, count):
         made = etdev_loop(manager)
     assert delegates(made) == count
     return watch
-
-
-def calls(manager):
-    """How many functions the loop calls, whoever's they are."""
-    total = 0
-
-    def count(frame, event, argument):
-        nonlocal total
-        total += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        etdev_loop(manager)
-    finally:
-        sys.setprofile(before)
-    return total
 
 
 @pytest.fixture(scope="module")

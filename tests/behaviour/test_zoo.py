@@ -4,18 +4,7 @@ Its .pte runs in a process of its own; outputs, state and written inputs are com
 """
 
 import pytest
-from support.zoo import (
-    aliases,
-    blocks,
-    dtypes,
-    flow,
-    heads,
-    numbers,
-    places,
-    quantised,
-    state,
-    streams,
-)
+from support.zoo import animals
 
 from etdev import Lowerer
 from etdev.errors import LoweringError
@@ -29,14 +18,10 @@ ORDERS = {
     "cpu": ["cpu"],
     "openvino, cpu": [OpenVinoPlugin(nan="exact"), "cpu"],
 }
-ANIMALS = {
-    f"{place.__name__.rpartition('.')[2]}.{name}": animal
-    for place in (
-        *(state, aliases, flow, places, numbers, quantised),
-        *(blocks, dtypes, heads, streams),
-    )
-    for name, animal in place.ZOO.animals.items()
-}
+ANIMALS = animals(
+    *("state", "aliases", "flow", "places", "numbers", "quantised"),
+    *("blocks", "dtypes", "heads", "streams"),
+)
 # What is refused by name, with words of the refusal.
 REFUSED = {
     "flow.loop": "ExecuTorch has neither while_loop nor maps",

@@ -12,12 +12,10 @@ What is compared, in one process that has lowered a small model before:
 - `layer`: with the weights of one layer changed. Other processes' structures are in the cache, this
   one's own memory of them is emptied first.
 
-Tables of seconds are in processor seconds, which a busy machine hardly changes. The bars on the
-stage are by the clock, for a machine that does nothing else: that is what a user waits, and large
-weights are hashed and copied by all processors.
-
-The stage is all between a plan and compiled delegates: splitting, hashing, reading, and copying the
-weights of delegates, which are not in the cache but in the program.
+Whole lowerings are in processor seconds, which a busy machine hardly changes. The stage is by the
+clock, for a machine that does nothing else: that is what a user waits, and large weights are hashed
+and copied by all processors. It is all between a plan and compiled delegates: splitting, hashing,
+reading, and copying the weights of delegates, which are not in the cache but in the program.
 """
 
 from __future__ import annotations
@@ -25,11 +23,10 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from attrs import frozen
@@ -40,11 +37,8 @@ from support.models import nets
 from torch import nn
 
 from etdev import Lowerer
-from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.compile import Compiler
 from etdev.lowered import Lowered
-from etdev.lowering.composition import Composition
 
 ROUNDS = 3
 
@@ -62,7 +56,7 @@ def main() -> None:
     hashing = hashed(options.bytes)
     promises = bars(rows, hashing)
     record.save("cache", {"models": rows, "hashing": hashing}, promises)
-    _print(rows)
+    record.columns("lowerings, and their compile stage", rows)
     record.show("cache", promises)
 
 
@@ -87,12 +81,15 @@ def measured(name: str) -> dict[str, Any]:
     program = exported((model, inputs))
     record.console.print(f"{name}: upstream, each partition, cold, warm, one layer ...")
     upstream_s = record.clock(lambda: upstream(program))[0].cpu_s
-    with each_partition():
+    # XNNPACK compiles every partition, whatever its structure.
+    with mock.patch.object(compiler, "structure_of", return_value=None):
         each = _clocked(program, False)
     with tempfile.TemporaryDirectory() as folder:
         cold = _clocked(program, folder)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*.entry"))
-        warm = min((_clocked(program, folder) for _ in range(ROUNDS)), key=lambda run: run.wall_s)
+        warm = min(
+            (_clocked(program, folder) for _ in range(ROUNDS)), key=lambda run: run.stage_wall_s
+        )
         if warm.states != {"hit"}:
             raise RuntimeError(f"{name}: {warm.states}")
         change(model)
@@ -105,10 +102,7 @@ def measured(name: str) -> dict[str, Any]:
         "upstream_s": upstream_s,
         "cold_s": cold.whole_s,
         "warm_s": warm.whole_s,
-        **{f"{name}_stage_s": run.stage_s for name, run in runs.items()},
-        **{f"{name}_stage_wall_s": run.wall_s for name, run in runs.items()},
-        "warm_stage_parts_s": warm.parts,
-        "warm_stages_wall_s": warm.stages,
+        **{f"{name}_stage_wall_s": run.stage_wall_s for name, run in runs.items()},
     }
 
 
@@ -130,105 +124,20 @@ def lowered(program: Any, cache: Any) -> Lowered:
 
 @frozen
 class Run:
-    """A lowering: processor seconds of all of it, of its compile stage, and of parts of that.
-
-    Args:
-        wall_s: The compile stage by the clock.
-    """
+    """A lowering: processor seconds of all of it, and its compile stage by the clock."""
 
     whole_s: float
-    stage_s: float
-    wall_s: float
-    parts: dict[str, float]
-    stages: dict[str, float]
+    stage_wall_s: float
     partitions: int
     states: set[str]
 
 
 def _clocked(program: Any, cache: Any) -> Run:
     compiler._TEMPLATES.clear()
-    with stopwatch() as seconds:
-        took, result = record.clock(lambda: lowered(program, cache))
+    took, result = record.clock(lambda: lowered(program, cache))
     spent = result.stages.seconds
-    stage_s, wall_s = seconds.pop("stage") + seconds["split"], spent["split"] + spent["compile"]
-    seconds["rest"] = wall_s - sum(seconds.values())
     states = {outcome.state for outcome in result.outcomes}
-    stages = dict(result.stages.seconds)
-    return Run(took.cpu_s, stage_s, wall_s, seconds, stages, len(result.outcomes), states)
-
-
-@contextmanager
-def stopwatch() -> Iterator[dict[str, float]]:
-    """Processor seconds of the compile stage, and seconds by the clock of what a warm one does."""
-    places = {
-        "stage": (Compiler, "compile"),
-        "split": (Composition, "split"),
-        "hash": (Digests, "of"),
-        "read": (Cache, "load"),
-        "copy weights": (Digests, "content"),
-    }
-    seconds = dict.fromkeys(places, 0.0)
-
-    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            clock = time.process_time if name == "stage" else time.perf_counter
-            start = clock()
-            try:
-                return call(*arguments)
-            finally:
-                seconds[name] += clock() - start
-
-        return run
-
-    before = {name: getattr(*place) for name, place in places.items()}
-    for name, (owner, method) in places.items():
-        setattr(owner, method, timed(name, before[name]))
-    try:
-        yield seconds
-    finally:
-        for name, (owner, method) in places.items():
-            setattr(owner, method, before[name])
-
-
-@contextmanager
-def each_partition() -> Iterator[None]:
-    """Have XNNPACK compile every partition, whatever its structure."""
-    before = compiler.structure_of
-    compiler.structure_of = lambda *_: None
-    try:
-        yield
-    finally:
-        compiler.structure_of = before
-
-
-def _print(rows: Sequence[dict[str, Any]]) -> None:
-    columns = ["upstream_s", "cold_s", "warm_s"]
-    cells = [(row["model"], *(f"{row[name]:.2f}" for name in columns)) for row in rows]
-    record.table("whole lowerings, processor seconds", ["model", *columns], cells)
-    names = ["each", "cold", "warm", "layer"]
-    cells = [
-        (
-            row["model"],
-            *(f"{row[f'{name}_stage_s']:.3f}" for name in names),
-            *(f"{row['cold_stage_s'] / row[f'{name}_stage_s']:.1f}" for name in names[2:]),
-            f"{row['entries_bytes'] / 2**20:.2f}",
-        )
-        for row in rows
-    ]
-    more = ["cold / warm", "cold / layer", "cache MiB"]
-    record.table("compile stage, processor seconds", ["model", *names, *more], cells)
-    for title, key in (
-        ("warm compile stage", "warm_stage_parts_s"),
-        ("warm", "warm_stages_wall_s"),
-    ):
-        shares = [
-            {name: s / sum(row[key].values()) for name, s in row[key].items()} for row in rows
-        ]
-        cells = [
-            (row["model"], *(f"{part:.0%}" for part in share.values()))
-            for row, share in zip(rows, shares, strict=True)
-        ]
-        record.table(f"{title}, shares of its time by the clock", ["model", *shares[0]], cells)
+    return Run(took.cpu_s, spent["split"] + spent["compile"], len(result.outcomes), states)
 
 
 def hashed(size_bytes: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,11 +88,10 @@ class NullPartitioner(Partitioner):
         return PartitionResult(exported_program, tags)
 
 
-def converted(count: int, whole: bool = False) -> EdgeProgramManager:
-    """The chain in the edge dialect, by ExecuTorch itself; linears in parts unless `whole`."""
+def converted(count: int) -> EdgeProgramManager:
+    """The chain in the edge dialect, by ExecuTorch itself, linears in parts."""
     program = torch.export.export(Chain(count).eval(), (torch.randn(2, 4),))
-    kept = [torch.ops.aten.linear.default] if whole else []
-    return to_edge_transform_and_lower(program, compile_config=EdgeCompileConfig(preserve_ops=kept))
+    return to_edge_transform_and_lower(program)
 
 
 def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
@@ -106,6 +106,23 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     with without_full_collections():
         programs = {"forward": taken.join(compiled["forward"])}
     return EdgeProgramManager(programs, None, unverified(EdgeCompileConfig()))
+
+
+def calls(manager: EdgeProgramManager) -> int:
+    """Count the functions that our loop calls, whoever's they are."""
+    total = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal total
+        total += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        etdev_loop(manager)
+    finally:
+        sys.setprofile(before)
+    return total
 
 
 def upstream_loop(manager: EdgeProgramManager) -> EdgeProgramManager:

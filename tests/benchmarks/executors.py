@@ -3,7 +3,7 @@
 PYTHONPATH=tests python -m benchmarks.executors [--models bert-12 mobilenets-16] [--jobs 2]
 
 By the clock, so the machine has to be quiet; a minute for BERT-12, some for the nets. Beside it the
-processor seconds of this process and of the workers, in which they import torch, too.
+processor seconds of the workers, in which they import torch, too.
 
 The nets are alike in nothing that a compiler could use again, so that two processes can share the
 work; XNNPACK takes about 3 s for each, and a worker as long again for its first. BERT's layers are
@@ -17,12 +17,12 @@ import argparse
 import os
 import resource
 import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from attrs import asdict, astuple, fields, frozen
+from attrs import asdict, astuple, frozen
 from benchmarks import record
 from benchmarks.lowering import bert, exported, upstream
 from etdev_cpu import compiler
@@ -30,7 +30,6 @@ from support.models import nets
 from torch.export import ExportedProgram
 
 from etdev import Lowerer
-from etdev.schema.stopwatch import PartitionProgress
 
 ROUNDS = {"bert-12": 2, "mobilenets-16": 1}
 # Of two processes; more of them on two cores promise nothing.
@@ -39,6 +38,7 @@ BOUND = 1.7
 LOST = 1.1
 # Of the time that ExecuTorch's own lowering takes, by the clock.
 WHOLE = 0.28
+SIDES = ("one", "several")
 
 
 def mobilenets(count: int = 16) -> dict[str, ExportedProgram]:
@@ -60,22 +60,6 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-class Watch:
-    """A listener that takes this process's own processor time of splitting and compiling."""
-
-    def __init__(self) -> None:
-        self.begun: float | None = None
-        self.cpu_s = 0.0
-
-    def __call__(self, stage: str, detail: str) -> None:
-        if stage in ("split", "compile"):
-            self.begun = self.begun or time.process_time()
-
-    def step(self, step: PartitionProgress) -> None:
-        if self.begun is not None:
-            self.cpu_s = time.process_time() - self.begun
-
-
 def main() -> None:
     """Measure, print, save."""
     options = _options()
@@ -94,14 +78,9 @@ def main() -> None:
             whole = row["several"]["whole_s"] / row["upstream_s"]
             promises.append(record.Bar(f"{who}, whole, of ExecuTorch's time", whole, WHOLE))
     record.save("executors", {"models": rows, "load": os.getloadavg()}, promises)
-    names = [field.name for field in fields(Run)]
-    cells = [
-        (row["model"], which, *(f"{row[which][name]:.2f}" for name in names))
-        for row in rows
-        for which in ("one", "several")
-    ]
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    record.table(f"one process and several, {load}", ["model", "", *names], cells)
+    sides = [{"model": r["model"], "": side, **r[side]} for r in rows for side in SIDES]
+    record.columns(f"one process and several, {load}", sides)
     record.show("executors", promises)
 
 
@@ -111,13 +90,11 @@ class Run:
 
     Args:
         compile_s: Its compile stage by the clock.
-        compile_cpu_s: Processor time of this process in that stage.
         whole_s: All of it by the clock.
         workers_cpu_s: Processor time of the workers, from their start to their end.
     """
 
     compile_s: float
-    compile_cpu_s: float
     whole_s: float
     workers_cpu_s: float
 
@@ -130,19 +107,12 @@ def compared(name: str, jobs: int) -> dict[str, Any]:
     if name == "bert-12":
         record.console.print(f"{name}: upstream ...")
         upstream_s = record.clock(lambda: upstream(program))[0].wall_s
-    runs: dict[int, list[Run]] = {1: [], jobs: []}
-    files = set()
-    for turn in range(ROUNDS[name]):
-        for count in runs:
-            record.console.print(
-                f"{name}: round {turn + 1} of {ROUNDS[name]}, {count} processes ..."
-            )
-            file, run = compiled(program, count)
-            runs[count].append(run)
-            files.add(file)
-    if len(files) != 1:
+    counts = dict(zip(SIDES, (1, jobs), strict=True))
+    sides = {side: partial(compiled, program, count) for side, count in counts.items()}
+    runs = record.in_turn(name, sides, ROUNDS[name])
+    if len({file for own in runs.values() for file, _ in own}) != 1:
         raise SystemExit(f"{name}: {jobs} processes give another .pte")
-    one, several = map(_middle, runs.values())
+    one, several = (_middle([run for _, run in own]) for own in runs.values())
     return {
         "model": name,
         "jobs": jobs,
@@ -157,14 +127,14 @@ def compiled(program: Any, jobs: int) -> tuple[bytes, Run]:
     """The .pte, and what it took."""
     # What earlier rounds have compiled is not to be known.
     compiler._TEMPLATES.clear()
-    watch, before = Watch(), _workers_cpu_s()
+    before = _workers_cpu_s()
 
     def lower() -> tuple[float, bytes]:
-        lowered = Lowerer(["cpu"], cache=False, jobs=jobs, listener=watch).lower(program)
+        lowered = Lowerer(["cpu"], cache=False, jobs=jobs).lower(program)
         return lowered.stages.seconds["compile"], lowered.to_executorch().buffer
 
     took, (compile_s, file) = record.clock(lower)
-    return file, Run(compile_s, watch.cpu_s, took.wall_s, _workers_cpu_s() - before)
+    return file, Run(compile_s, took.wall_s, _workers_cpu_s() - before)
 
 
 def _workers_cpu_s() -> float:

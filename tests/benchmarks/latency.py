@@ -1,4 +1,4 @@
-"""Latency of a .pte: etdev's plans against ExecuTorch's own XNNPACK path and eager PyTorch.
+"""Latency of a .pte: etdev's plans against ExecuTorch's own XNNPACK path.
 
 PYTHONPATH=tests python -m benchmarks.latency [--models minilm] [--calls 200]
 """
@@ -33,8 +33,6 @@ MODELS: Mapping[str, Callable[[], nets.Model]] = {
     "resnet18": nets.resnet18,
     "minilm": minilm.model,
 }
-# etdev with XNNPACK alone, ExecuTorch's own path, etdev with OpenVINO before XNNPACK, PyTorch.
-SIDES = ("etdev", "executorch", "composed", "eager")
 # What a plan without other backends may cost beyond ExecuTorch's own path: noise.
 MOST = 1.03
 ROUNDS = 6
@@ -84,15 +82,6 @@ def in_turn(sides: Mapping[str, Callable[[], Any]], calls: int) -> dict[str, lis
     return times
 
 
-def composition() -> list[Any]:
-    """OpenVINO in float32 for what it takes, then XNNPACK; the second alone without OpenVINO."""
-    try:
-        from etdev_openvino.plugin import OpenVinoPlugin
-    except ImportError:
-        return ["cpu"]
-    return [OpenVinoPlugin(precision="f32"), "cpu"]
-
-
 def measure(name: str, calls: int) -> dict[str, Any]:
     """Lower a model both ways, check both against eager, time all of them."""
     module, inputs = MODELS[name]()
@@ -103,15 +92,10 @@ def measure(name: str, calls: int) -> dict[str, Any]:
             "etdev": bytes(Lowerer(["cpu"]).lower(ours).to_executorch().buffer),
             "executorch": bytes(upstream.to_executorch().buffer),
         }
-        composed = Side(Lowerer(composition()).lower(ours).to_executorch().buffer, inputs)
         expected = flat(module(*inputs))
         sides = {name: Side(program, inputs) for name, program in programs.items()}
-        errors = {name: error(s.outputs(), expected) for name, s in sides.items()}
-        errors["composed"] = error(composed.outputs(), expected)
+        errors = {name: record.errors(s.outputs(), expected) for name, s in sides.items()}
         times = loaded_in_turn(programs, inputs, calls)
-        # Apart, because their threads and their memory would disturb whoever comes next.
-        times |= in_turn({"composed": composed}, calls)
-        times |= in_turn({"eager": lambda: module(*inputs)}, calls)
     pairs = zip(times["etdev"], times["executorch"], strict=True)
     return {
         "model": name,
@@ -140,11 +124,6 @@ def loaded_in_turn(
     return times
 
 
-def error(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
-    """The largest absolute difference from eager."""
-    return max(float((a - b).abs().max()) for a, b in zip(outputs, expected, strict=True))
-
-
 def main() -> None:
     """Measure every model, print the table, keep it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -161,22 +140,9 @@ def main() -> None:
         f"{ROUNDS} rounds; ratio is the median of paired calls"
     )
     record.save("latency", {"timing_of_calls": timing, "models": rows}, bars)
-    record.table(
+    record.columns(
         "latency per call in ms; ratio is XNNPACK through etdev / ExecuTorch's own path",
-        [
-            *("model", "XNNPACK", "ExecuTorch's", "OpenVINO + XNNPACK", "eager"),
-            *("ratio", "same bytes", "max error"),
-        ],
-        [
-            [
-                row["model"],
-                *(f"{row[f'{side}_ms']:.3f}" for side in SIDES),
-                f"{row['ratio']:.3f}",
-                "yes" if row["same_bytes"] else "no",
-                f"{max(row['max_error'].values()):.1e}",
-            ]
-            for row in rows
-        ],
+        [{**row, "max_error": max(row["max_error"].values())} for row in rows],
     )
     record.show("latency", bars)
 

@@ -1,26 +1,21 @@
 """A decoder by etdev, by ExecuTorch's own path and by transformers' exporter: size, time, speed.
 
 PYTHONPATH=tests python -m benchmarks.llm [--hidden 1024 --layers 20 --vocabulary 32000]
-    [--quantize none 8da4w] [--sides etdev executorch transformers tuned] [--results FILE]
+    [--quantize none 8da4w] [--sides etdev executorch transformers] [--results FILE]
 
 Each side lowers in a process of its own, and then runs in another one, with one thread. These
 processes take turns: a prompt and some tokens each. Prompts and caches have the same length.
 ExecuTorch's path is given etdev's two methods, with a cache for each, since it can't share one.
-A side whose logits are not those of PyTorch fails, and nothing is compared with it. `tuned` is
-etdev's decoder after `etdev.tune` with weights of 1 and 128. The results are written after each
-side, so that a run that is stopped leaves those that it has.
+A side whose logits are not those of PyTorch fails, and nothing is compared with it. The
+results are written after each side, so that a run that is stopped leaves those that it has.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -40,24 +35,19 @@ from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPas
 from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
 from executorch.runtime import Runtime
 from support.decoders import rivals
+from support.processes import DiedError, FailedError, Process, apart
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from transformers.exporters.base import ExportedModel
 
-import etdev
 from etdev import Lowerer
 
 RESULTS = Path(__file__).parent / "results/llm.json"
 # Of the two files of transformers.exporters, of ExecuTorch's lowering time and peak, and of the
 # tokens per second of the best .pte.
 MOST_BYTES, MOST_TIME, MOST_MEMORY, LEAST_SPEED = 0.55, 0.45, 1.0, 0.97
-# Of the time that the untuned file takes for a prompt and 128 tokens; the rest is noise.
-MOST_TUNED = 1.03
 LENGTH, PROMPT, STEPS, ROUNDS = 128, 64, 16, 5
 METHODS = ("prefill", "decode")
-WEIGHTS = {"prefill": 1, "decode": 128}
-EAGER, TUNED = "eager", "tuned"
-# Begins an answer of a process that runs a side; backends print other lines.
-MARK = "@"
+EAGER = "eager"
 
 
 @frozen
@@ -107,23 +97,6 @@ def by_etdev(model: Any, folder: Path) -> None:
     lowered.save(folder / "etdev.pte")
 
 
-def by_tuning(model: Any, folder: Path, budget_s: float) -> dict[str, Any]:
-    """Tune the same methods over XNNPACK and OpenVINO; return the verdict and the candidates."""
-    prompt, start = torch.arange(PROMPT)[None], torch.tensor([PROMPT])
-    calls = {"prefill": [(prompt, start - PROMPT)], "decode": [(prompt[:, -1:], start)]}
-    methods = generation(model, LENGTH).methods
-    report = etdev.tune(
-        {name: methods[name] for name in METHODS}, path=folder / "tuned.pte", measured_on=calls,
-        weights=WEIGHTS, plugins=["cpu", "openvino"], budget_s=budget_s, store=False,
-        cache=folder / "cache",
-    ).report  # fmt: skip
-    rows = {
-        trial.name: f"{trial.against_untuned} times untuned, {trial.detail}"
-        for trial in report.trials
-    }
-    return {"verdict": report.verdict, "finished": report.finished, "candidates": rows}
-
-
 @torch.no_grad()
 def by_executorch(model: Any, folder: Path) -> None:
     """Lower the same methods with ExecuTorch's own conversion."""
@@ -146,52 +119,27 @@ def by_transformers(model: Any, folder: Path) -> None:
 
 
 MAKERS = {"etdev": by_etdev, "executorch": by_executorch, "transformers": by_transformers}
-SIDES = (*MAKERS, TUNED)
 
 
-def make(side: str, options: Any, quantize: str) -> dict[str, Any]:
-    """Lower in this process; return processor seconds, and peak memory from the model on."""
+def make(side: str, options: Any, quantize: str, folder: Path) -> dict[str, Any]:
+    """Lower in this process; return its seconds, peak memory from the model on, and bytes."""
+    begin()
     model = model_of(options, quantize)
     record.forget_peak()
-    maker = partial(by_tuning, budget_s=options.budget) if side == TUNED else MAKERS[side]
-    took, said = record.clock(lambda: maker(model, options.make))
-    made = {"lowering_cpu_s": took.cpu_s, "lowering_s": took.wall_s, "peak_mb": record.peak_mb()}
-    return {**made, **(said or {})}
+    took, _ = record.clock(lambda: MAKERS[side](model, folder))
+    return {
+        "side": side,
+        "lowering_cpu_s": took.cpu_s,
+        "lowering_s": took.wall_s,
+        "peak_mb": record.peak_mb(),
+        "bytes": sum(file.stat().st_size for file in folder.rglob("*.pte")),
+    }
 
 
-def _command(side: str, options: Any, quantize: str, job: str, folder: Path) -> list[str]:
-    """Return the command that does a job for a side in a process of its own."""
-    names = ("hidden", "layers", "vocabulary", "budget")
-    words = [f"--{name}={getattr(options, name)}" for name in names]
-    command = [sys.executable, "-m", "benchmarks.llm", *words, f"--{job}", str(folder)]
-    return [*command, "--sides", side, "--quantize", quantize]
-
-
-def make_apart(side: str, options: Any, quantize: str, folder: Path) -> dict[str, Any]:
-    """Lower in a process of its own.
-
-    Raises:
-        RuntimeError: It fails, or takes longer than the limit.
-    """
-    command = _command(side, options, quantize, "make", folder)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=options.limit, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"takes more than {options.limit} s") from error
-    if done.returncode:
-        raise RuntimeError(_reason(done.stderr, done.returncode))
-    files = [path for path in folder.rglob("*.pte") if path.relative_to(folder).parts[0] in
-             (f"{side}.pte", *(METHODS if side == "transformers" else ()))]  # fmt: skip
-    made: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {"side": side, **made, "bytes": sum(file.stat().st_size for file in files)}
-
-
-def _reason(text: str, code: int) -> str:
-    """Return the last line of an error, or the code of a process that was killed."""
-    lines = text.strip().splitlines()
-    return f"ended with {code}" if code < 0 or not lines else lines[-1][:200]
+def begin() -> None:
+    """Use one thread, as PyTorch and as ExecuTorch."""
+    record.quiet()
+    _unsafe_reset_threadpool(1)
 
 
 @torch.no_grad()
@@ -269,20 +217,29 @@ def calls_of(side: str, model: Any, quantize: str, folder: Path) -> Calls:
     return loaded(folder / f"{side}.pte", model, tolerance)
 
 
-def play(side: str, options: Any, quantize: str) -> None:
-    """Load in this process, and do a round for each line of the input, with an answer each."""
-    model = model_of(options, quantize)
-    calls = calls_of(side, model, quantize, options.run)
-    # The eager side has it; the others need its memory no more.
-    del model
+_calls: Calls
+
+
+def load(side: str, options: Any, quantize: str, folder: Path) -> float:
+    """Load in this process, which then plays rounds; return the error of the logits."""
+    global _calls
+    begin()
+    # The eager side keeps the model; the others need its memory no more.
+    _calls = calls_of(side, model_of(options, quantize), quantize, folder)
     gc.collect()
-    print(MARK, json.dumps({"error": calls.error}), flush=True)
-    for _ in sys.stdin:
-        with torch.no_grad():
-            places = range(PROMPT, PROMPT + STEPS)
-            prompt = _seconds(calls.prefill)
-            tokens = [_seconds(lambda at=at: calls.decode(at)) for at in places]
-        print(MARK, json.dumps({"prompt": prompt, "tokens": tokens}), flush=True)
+    return _calls.error
+
+
+@torch.no_grad()
+def play() -> tuple[float, list[float]]:
+    """Play a round: return the seconds of the prompt and of some tokens."""
+    prompt = _seconds(_calls.prefill)
+    return prompt, [_seconds(partial(_calls.decode, at)) for at in range(PROMPT, PROMPT + STEPS)]
+
+
+def done(job: str, *arguments: Any) -> Any:
+    """Do a job of a side, for a process of its own."""
+    return {"make": make, "load": load, "play": play}[job](*arguments)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -294,62 +251,22 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 @define
 class Player:
-    """A process that plays rounds of a side when it is asked to."""
+    """A process that plays rounds of a side."""
 
-    side: str
-    process: subprocess.Popen[str]
-    errors: Path
-    limit_s: float
+    process: Process
     prompts: list[float] = field(factory=list)
     tokens: list[float] = field(factory=list)
 
-    @classmethod
-    def of(cls, side: str, options: Any, quantize: str, folder: Path) -> Player:
-        """Start one."""
-        errors = folder / f"{side}.log"
-        with errors.open("w") as log:
-            process = subprocess.Popen(
-                _command(side, options, quantize, "run", folder),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
-        return cls(side, process, errors, options.limit)
-
-    def answer(self) -> dict[str, Any]:
-        """Return the next answer.
-
-        Raises:
-            RuntimeError: The process has ended, or was ended as it took too long.
-        """
-        assert self.process.stdout
-        timer = threading.Timer(self.limit_s, self.process.kill)
-        timer.start()
-        try:
-            for line in self.process.stdout:
-                if line.startswith(MARK):
-                    answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
-                    return answer
-        finally:
-            timer.cancel()
-        raise RuntimeError(_reason(self.errors.read_text(), self.process.wait()))
-
     def round(self) -> None:
         """Play a round; the first one warms up."""
-        assert self.process.stdin
-        self.process.stdin.write("round\n")
-        self.process.stdin.flush()
-        answer = self.answer()
-        self.prompts.append(answer["prompt"])
-        self.tokens += answer["tokens"]
+        prompt, tokens = self.process.ask("play")
+        self.prompts.append(prompt)
+        self.tokens += tokens
 
     def speeds(self) -> dict[str, float]:
         """Return the tokens per second of prompts and of single tokens."""
         fastest, usual = min(self.prompts[1:]), median(self.tokens[STEPS:])
         return {"prefill_per_s": PROMPT / fastest, "decode_per_s": 1 / usual}
-
-    def end(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.wait()
 
 
 @define
@@ -380,22 +297,26 @@ class Run:
             self.keep(self)
         finally:
             for player in players.values():
-                player.end()
+                player.process.close()
 
     def _make(self, side: str) -> None:
-        self.rows[side] = make_apart(side, self.options, self.quantize, self.folder)
+        folder = self.folder / side
+        folder.mkdir()
+        given, limit_s = (side, self.options, self.quantize, folder), self.options.limit
+        self.rows[side] = apart("benchmarks.llm:done", "make", *given, timeout_s=limit_s)
 
     def _load(self, side: str, players: dict[str, Player]) -> None:
-        players[side] = Player.of(side, self.options, self.quantize, self.folder)
+        process = Process("benchmarks.llm:done", self.options.limit)
+        players[side] = Player(process)
         row = self.rows.setdefault(side, {"side": side})
-        row["error"] = players[side].answer()["error"]
+        row["error"] = process.ask("load", side, self.options, self.quantize, self.folder / side)
 
     def _try(self, side: str, what: str, job: Callable[[], None], told: bool = True) -> None:
         """Do a job; a failure is kept as a result."""
         begin = time.perf_counter()
         try:
             job()
-        except (RuntimeError, OSError) as error:
+        except (DiedError, FailedError) as error:
             self.failed[side] = f"{what}: {error}"
         if told:
             seconds = time.perf_counter() - begin
@@ -433,28 +354,15 @@ def bars_of(quantize: str, rows: Mapping[str, Mapping[str, Any]]) -> list[record
     bar("etdev / ExecuTorch", "peak_mb", ["executorch"], MOST_MEMORY)
     for key in ("prefill_per_s", "decode_per_s"):
         bar("etdev / best .pte", key, ["executorch", "transformers"], LEAST_SPEED, True)
-    if "decode_per_s" in rows.get(TUNED, {}):
-        value = _use(rows[TUNED]) / _use(rows["etdev"])
-        what = f"{quantize}: a prompt and {WEIGHTS['decode']} tokens, tuned / untuned"
-        bars.append(record.Bar(what, value, MOST_TUNED))
     return bars
 
 
-def _use(row: Mapping[str, Any]) -> float:
-    """Return the seconds of a prompt and the tokens behind it."""
-    return float(PROMPT / row["prefill_per_s"] + WEIGHTS["decode"] / row["decode_per_s"])
-
-
-def _show(quantize: str, rows: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str]) -> None:
+def _show(run: Run) -> None:
     keys = ("lowering_cpu_s", "peak_mb", "bytes", "error", "prefill_per_s", "decode_per_s")
-    cells = [[name, *(f"{row[key]:.4g}" if key in row else "-" for key in keys)]
-             for name, row in rows.items()]  # fmt: skip
-    record.table(f"a decoder, {quantize}", ["side", *keys], cells)
-    for name, row in rows.items():
-        if "verdict" in row:
-            record.console.print(f"{name}: {row['verdict']}")
-    for name, why in failed.items():
-        record.console.print(f"{name} fails: {why}")
+    rows = list(run.compared.values())
+    record.columns(f"a decoder, {run.quantize}", rows, ("side", *keys))
+    for name, why in run.failed.items():
+        record.console.print(f"{name} fails: {why}", markup=False)
 
 
 def _parsed() -> argparse.Namespace:
@@ -463,26 +371,15 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--quantize", nargs="*", default=["none", "8da4w"])
-    parser.add_argument("--sides", nargs="*", default=list(MAKERS), choices=(*SIDES, EAGER))
+    parser.add_argument("--sides", nargs="*", default=list(MAKERS), choices=MAKERS)
     parser.add_argument("--limit", type=float, default=1200, help="seconds for lowering or loading")
-    parser.add_argument("--budget", type=float, default=240, help="seconds for tuning")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--make", type=Path, help="only lower, to this folder")
-    parser.add_argument("--run", type=Path, help="only run what is in this folder")
     return parser.parse_args()
 
 
 def main() -> None:
     """Measure with each quantisation, print the ratios, keep them as JSON."""
     options = _parsed()
-    record.quiet()
-    _unsafe_reset_threadpool(1)
-    if options.make:
-        print(json.dumps(make(options.sides[0], options, options.quantize[0])))
-        return
-    if options.run:
-        play(options.sides[0], options, options.quantize[0])
-        return
     runs, load = dict[str, Run](), os.getloadavg()[0]
     sizes = {name: getattr(options, name) for name in ("hidden", "layers", "vocabulary")}
     data = {"options": {**sizes, "length": LENGTH, "prompt": PROMPT}}
@@ -503,7 +400,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             run = Run(options, quantize, Path(folder), keep)
             run.measure()
-            _show(quantize, run.compared, run.failed)
+            _show(run)
     record.show(name, bars())
 
 

@@ -6,24 +6,18 @@ PYTHONPATH=tests python -m benchmarks.loop [--full] [--sizes 30,100]
 from __future__ import annotations
 
 import argparse
-import cProfile
-import json
 import math
-import pstats
 import signal
 import statistics
-import subprocess
-import sys
 import tracemalloc
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import asdict
 from benchmarks import record
-from benchmarks.chain import LOOPS, converted, delegates, etdev_loop, upstream_loop
+from benchmarks.chain import LOOPS, calls, converted, delegates, etdev_loop, upstream_loop
 from executorch.exir import EdgeProgramManager
+from support.processes import apart
 
 SIZES = (30, 100, 300, 1000, 3000)
 LIMIT_S = 300.0
@@ -45,33 +39,25 @@ def main() -> None:
     """Measure, print, save."""
     options = _options()
     record.quiet()
-    if options.side:
-        print(json.dumps({"mb": peak_mb(options.side, PEAK_AT)}))
-        return
-    peaks = {side: _peak_apart(side) for side in LOOPS}
+    peaks = {side: apart("benchmarks.loop:peak_mb", side, PEAK_AT) for side in LOOPS}
     for loop in LOOPS.values():
         loop(converted(10))
     traced = {side: traced_mb(side, TRACED_AT) for side in LOOPS}
     rows: list[dict[str, Any]] = []
     for count in options.sizes:
         rows.append(_row(count, rows, math.inf if options.full else LIMIT_S))
-        _show(rows[-1])
-    profiles = {count: profiled(count) for count in COUNTED_AT}
-    owners = shares(profiles[PEAK_AT])
-    # ExecuTorch is quicker on smaller graphs, so this is the harder case.
-    whole = _row(PEAK_AT, [], LIMIT_S, whole=True) if PEAK_AT in options.sizes else None
+        record.console.print(_cells(rows[-1]))
     data = {
         "rows": rows,
-        "whole_linear": whole,
         "exponents": _exponents(rows),
-        "exponent_of_calls": exponent([(n, p.total_calls) for n, p in profiles.items()]),
-        "shares": {"partitions": PEAK_AT, **owners},
+        "exponent_of_calls": exponent([(count, calls(converted(count))) for count in COUNTED_AT]),
         "peak_mb": {"partitions": PEAK_AT, **peaks},
         "traced_peak_mb": {"partitions": TRACED_AT, **traced},
     }
     promises = bars(data)
     record.save("loop", data, promises)
-    _print(data)
+    columns = ["partitions", "etdev s", "upstream s", "ratio"]
+    record.table("relu(linear) chain, null backend: the loop alone", columns, map(_cells, rows))
     record.show("loop", promises)
 
 
@@ -94,11 +80,9 @@ def bars(data: dict[str, Any]) -> list[record.Bar]:
     return found
 
 
-def _row(
-    count: int, before: Sequence[dict[str, Any]], limit_s: float, whole: bool = False
-) -> dict[str, Any]:
+def _row(count: int, before: Sequence[dict[str, Any]], limit_s: float) -> dict[str, Any]:
     record.console.print(f"converting {count} ...")
-    manager = converted(count, whole)
+    manager = converted(count)
     expected = predicted(before, count)
     rounds = UPSTREAM_ROUNDS.get(count, 1)
     # An unlimited run is for the bar at 1000; nobody wants to wait for 3000.
@@ -113,8 +97,8 @@ def _row(
     stopped = None in theirs
     finished = [took for took in theirs if took]
     measured = bool(finished) and not stopped
-    other = statistics.median(t.cpu_s for t in finished) if measured else expected
-    mine = statistics.median(took.cpu_s for took in ours)
+    other = record.median(finished) if measured else expected
+    mine = record.median(ours)
     return {
         "partitions": count,
         "etdev_s": mine,
@@ -180,6 +164,7 @@ def _exponents(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 
 def peak_mb(side: str, count: int) -> float:
     """How far memory rises above the level at which the edge program is ready, in MB."""
+    record.quiet()
     LOOPS[side](converted(10))
     manager = converted(count)
     record.forget_peak()
@@ -199,44 +184,6 @@ def traced_mb(side: str, count: int) -> float:
         tracemalloc.stop()
 
 
-def profiled(count: int) -> Any:
-    """The calls of etdev's loop, counted and timed by a profiler (a `pstats.Stats`)."""
-    manager, profile = converted(count), cProfile.Profile()
-    profile.runcall(etdev_loop, manager)
-    return pstats.Stats(profile)
-
-
-def shares(profile: Any) -> dict[str, float]:
-    """Whose code etdev's loop spends its time in; built-in functions count for their callers.
-
-    Under a profiler, which weighs small functions too much.
-    """
-    seconds: Counter[str] = Counter()
-    for (path, *_), (_, _, own, _, callers) in profile.stats.items():
-        if path == "~":
-            for caller, (_, _, part, _) in callers.items():
-                seconds[_owner(caller[0])] += part
-        else:
-            seconds[_owner(path)] += own
-    return {owner: part / seconds.total() for owner, part in seconds.most_common()}
-
-
-def _owner(path: str) -> str:
-    parts = Path(path).parts
-    known = ("torch", "executorch", "etdev", "benchmarks")
-    return next((name for name in known if name in parts[:-1]), "Python and libraries")
-
-
-def _peak_apart(side: str) -> float:
-    command = [sys.executable, "-m", "benchmarks.loop", "--side", side]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return float(json.loads(done.stdout.splitlines()[-1])["mb"])
-
-
-def _show(row: dict[str, Any]) -> None:
-    record.console.print(_cells(row))
-
-
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     if row["upstream_s"] is None:
         return str(row["partitions"]), f"{row['etdev_s']:.2f}", "not run", ""
@@ -245,23 +192,11 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return str(row["partitions"]), f"{row['etdev_s']:.2f}", theirs, f"{row['ratio']:.0f}x"
 
 
-def _print(data: dict[str, Any]) -> None:
-    rows = [_cells(row) for row in data["rows"]]
-    if whole := data["whole_linear"]:
-        number, *rest = _cells(whole)
-        rows.append((f"{number}, linear whole", *rest))
-    columns = ["partitions", "etdev s", "upstream s", "ratio"]
-    record.table("relu(linear) chain, null backend: the loop alone", columns, rows)
-    shown = [(k, f"{v:.0%}") for k, v in data["shares"].items() if k != "partitions"]
-    record.table(f"whose code, at {data['shares']['partitions']} partitions", ["", "share"], shown)
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="etdev's loop against to_backend")
     parser.add_argument("--full", action="store_true", help="wait for upstream at 1000 partitions")
     sizes = {"type": lambda text: [int(n) for n in text.split(",")], "default": SIZES}
     parser.add_argument("--sizes", **sizes, help="partitions, separated by commas")
-    parser.add_argument("--side", choices=LOOPS, help="only the peak memory of one side")
     return parser.parse_args()
 
 

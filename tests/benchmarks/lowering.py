@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from attrs import asdict
@@ -24,8 +25,6 @@ from support.models import minilm, nets
 from torch.export import ExportedProgram
 
 from etdev import KeepWhole, Lowerer, hookimpl
-from etdev.delegate.split import Split
-from etdev.lowering.lowering import Lowering
 
 ROUNDS = 2
 # Most of ExecuTorch's own time, for a cold lowering in one process.
@@ -144,13 +143,15 @@ def compared(name: str) -> dict[str, Any]:
     parts: list[dict[str, float]] = []
 
     def ours() -> Any:
-        with stopwatch() as seconds:
+        # What it knows of an earlier lowering.
+        compiler._TEMPLATES.clear()
+        with preprocessing() as seconds:
             lowered = etdev(program)
-        parts.append({**lowered.stages.seconds, **seconds})
+        parts.append({**lowered.stages.seconds, "preprocess": sum(seconds)})
         return len(lowered.plan.partitions)
 
     (mine, theirs), delegates = alternated(name, ours, lambda: upstream(program))
-    whole, other = median(mine), median(theirs)
+    whole, other = record.median(mine), record.median(theirs)
     stages = {key: statistics.median(part[key] for part in parts) for key in parts[0]}
     shares = [share(part, took.wall_s) for part, took in zip(parts, mine, strict=True)]
     return {
@@ -167,10 +168,26 @@ def compared(name: str) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def preprocessing() -> Iterator[list[float]]:
+    """Time XNNPACK's own work: the seconds of each partition by the clock."""
+    seconds, preprocess = list[float](), XnnpackByStructure.preprocess
+
+    def timed(*arguments: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return preprocess(*arguments, **named)
+        finally:
+            seconds.append(time.perf_counter() - start)
+
+    with mock.patch.object(XnnpackByStructure, "preprocess", staticmethod(timed)):
+        yield seconds
+
+
 def share(part: dict[str, float], whole: float) -> float:
-    """What is left of a lowering without conversion, backend and emission."""
-    emission = part["emit"] - part["join"]
-    return (whole - part["export"] - part["edge"] - part["preprocess"] - emission) / whole
+    """Return the loop's share of a lowering: all but conversion, backend and emission."""
+    own = part["plan"] + part["split"] + part["compile"] + part["join"] - part["preprocess"]
+    return own / whole
 
 
 def plugins_compared(names: Sequence[str]) -> list[dict[str, Any]]:
@@ -195,87 +212,28 @@ def _pair(
     (single, double), _ = alternated(what, first, second)
     return {
         "what": what,
-        "one_s": median(single),
-        "two_s": median(double),
-        "ratio": median(double) / median(single),
+        "one_s": record.median(single),
+        "two_s": record.median(double),
+        "ratio": record.median(double) / record.median(single),
         "bound": bound,
         "one_runs": [asdict(took) for took in single],
         "two_runs": [asdict(took) for took in double],
     }
 
 
-def median(runs: Sequence[record.Took]) -> float:
-    """Processor seconds in the middle."""
-    return statistics.median(took.cpu_s for took in runs)
-
-
 def alternated(what: str, a: Job, b: Job) -> tuple[tuple[list[record.Took], ...], Any]:
-    """Times of two jobs in turn, A B A B, and A's last result."""
-    runs: tuple[list[record.Took], ...] = ([], [])
-    result = None
-    for turn in range(ROUNDS):
-        record.console.print(f"{what}: round {turn + 1} of {ROUNDS} ...")
-        took, result = record.clock(a)
-        runs[0].append(took)
-        runs[1].append(record.clock(b)[0])
-    return runs, result
-
-
-@contextmanager
-def stopwatch() -> Iterator[dict[str, float]]:
-    """Time XNNPACK's own work, from cold, and the join that etdev counts as emission."""
-    seconds = {"preprocess": 0.0, "join": 0.0}
-    # What it knows of an earlier lowering.
-    compiler._TEMPLATES.clear()
-
-    def timed(call: Callable[..., Any], key: str) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return call(*args, **kwargs)
-            finally:
-                seconds[key] += time.perf_counter() - start
-
-        return run
-
-    preprocess, join, manager = XnnpackByStructure.preprocess, Split.join, Lowering.manager
-    XnnpackByStructure.preprocess = staticmethod(timed(preprocess, "preprocess"))
-    Split.join, Lowering.manager = timed(join, "join"), timed(manager, "join")
-    try:
-        yield seconds
-    finally:
-        XnnpackByStructure.preprocess = staticmethod(preprocess)
-        Split.join, Lowering.manager = join, manager
+    """Return times of two jobs in turn, and A's last result."""
+    runs = record.in_turn(
+        what, {"a": lambda: record.clock(a), "b": lambda: record.clock(b)}, ROUNDS
+    )
+    return tuple([took for took, _ in own] for own in runs.values()), runs["a"][-1][1]
 
 
 def _print(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:
-    columns = ["model", "delegates", "etdev s", "upstream s", "ratio", "loop's share"]
-    cells = [
-        (
-            row["model"],
-            row["delegates"],
-            f"{row['etdev_s']:.1f}",
-            f"{row['upstream_s']:.1f}",
-            f"{row['ratio']:.2f}",
-            f"{row['loop_share']:.1%}",
-        )
-        for row in rows
-    ]
-    record.table("whole lowerings with XNNPACK", columns, cells)
-    if rows:
-        stages = list(rows[0]["stages_wall_s"])
-        times = [(r["model"], *(f"{r['stages_wall_s'][s]:.2f}" for s in stages)) for r in rows]
-        record.table("etdev's stages, s by the clock", ["model", *stages], times)
-    lines = [
-        (
-            pair["what"],
-            f"{pair['one_s']:.1f}",
-            f"{pair['two_s']:.1f}",
-            f"{pair['ratio']:.2f}",
-        )
-        for pair in pairs
-    ]
-    record.table("two plugins", ["what", "one s", "two s", "ratio"], lines)
+    keys = ("model", "delegates", "etdev_s", "upstream_s", "ratio", "loop_share")
+    record.columns("whole lowerings with XNNPACK", rows, keys)
+    record.parts("etdev's stages by the clock", rows, "stages_wall_s")
+    record.columns("two plugins", pairs, ("what", "one_s", "two_s", "ratio"))
 
 
 def _options() -> argparse.Namespace:

@@ -6,10 +6,6 @@ PYTHONPATH=tests python -m benchmarks.memory [--layers 19]        19 layers have
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +17,7 @@ from benchmarks.chain import Null, NullPartitioner
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from support.models import nets
+from support.processes import apart
 from torch.export import ExportedProgram
 
 from etdev import Lowerer
@@ -85,20 +82,15 @@ SIDES: Mapping[str, Callable[[], Callable[[ExportedProgram, Path], None]]] = {
 }
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has had."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def measured(side: str, layers: int) -> dict[str, Any]:
-    """Lower in this process; memory before the model, after exporting it, and at the end."""
-    lower, start = SIDES[side](), peak_bytes()
+    """Lower in this process; MiB before the model, after exporting it, and at the end."""
+    record.quiet()
+    lower, start = SIDES[side](), record.peak_mb()
     with torch.no_grad():
         model, inputs = llama(layers)
         program = torch.export.export(model, inputs)
-    weights = sum(value.nbytes for value in program.state_dict.values())
-    exported = peak_bytes()
+    weights = sum(value.nbytes for value in program.state_dict.values()) / 2**20
+    exported = record.peak_mb()
     del model
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "llama.pte"
@@ -109,19 +101,10 @@ def measured(side: str, layers: int) -> dict[str, Any]:
         "weights": weights,
         "start": start,
         "exported": exported,
-        "peak": peak_bytes(),
-        "pte": size,
+        "peak": record.peak_mb(),
+        "pte": size / 2**20,
         "cpu_s": took.cpu_s,
     }
-
-
-def apart(side: str, layers: int) -> dict[str, Any]:
-    """Measure in a process of its own."""
-    record.console.print(f"{side}: {layers} layers ...")
-    command = [sys.executable, "-m", "benchmarks.memory", "--side", side, "--layers", str(layers)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    measurement: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return measurement
 
 
 def excess(row: Mapping[str, Any]) -> float:
@@ -133,13 +116,11 @@ def main() -> None:
     """Measure every side, print the table, keep it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=LAYERS)
-    parser.add_argument("--side", choices=SIDES)
     options = parser.parse_args()
-    record.quiet()
-    if options.side:
-        sys.stdout.write(json.dumps(measured(options.side, options.layers)) + "\n")
-        return
-    rows = {side: apart(side, options.layers) for side in SIDES}
+    rows = {}
+    for side in SIDES:
+        record.console.print(f"{side}: {options.layers} layers ...")
+        rows[side] = apart("benchmarks.memory:measured", side, options.layers)
     bars = []
     for what in ("cpu", "null"):
         ours, theirs = rows[f"{what}, etdev"], rows[f"{what}, upstream"]
@@ -147,12 +128,9 @@ def main() -> None:
         bars.append(record.Bar(f"{what}, peak of upstream's", ratio, MOST))
         bars.append(record.Bar(f"{what}, excess in weights", excess(ours), 2.0))
     record.save("memory", {"layers": options.layers, "sides": list(rows.values())}, bars)
-    sizes = ("weights", "start", "exported", "peak", "pte")
-    cells = [
-        [side, *(f"{row[key] / 2**20:.0f}" for key in sizes), f"{excess(row):.2f}"]
-        for side, row in rows.items()
-    ]
-    record.table("memory in MiB", ["side", *sizes, "excess / weights"], cells)
+    record.columns(
+        "memory in MiB", [{**row, "excess / weights": excess(row)} for row in rows.values()]
+    )
     record.show("memory", bars)
 
 

@@ -33,6 +33,7 @@ from etdev_tune.report import Estimate, Report, Trial
 from etdev_tune.runners import open_runner
 from etdev_tune.store import Store
 from support.models import crepe, minilm, nets
+from support.results import by_line
 from torch import nn
 
 import etdev
@@ -277,7 +278,7 @@ def main() -> None:
     kept = json.loads(given.results.read_text()) if given.results.exists() else {"rows": []}
 
     def save() -> None:
-        given.results.write_text(json.dumps(kept, indent=2) + "\n")
+        given.results.write_text(by_line(kept, 2) + "\n")
 
     with tempfile.TemporaryDirectory() as name:
         if not given.no_regret:

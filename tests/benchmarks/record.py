@@ -1,28 +1,31 @@
-"""What the benchmarks share: bars, the circumstances of a run, and where the numbers are kept."""
+"""What the benchmarks share: clocks, turns, bars, circumstances, and where numbers are kept."""
 
 from __future__ import annotations
 
 import gc
 import importlib.metadata
-import json
 import logging
 import os
 import platform
 import resource
+import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from attrs import asdict, frozen
 from rich.console import Console
 from rich.table import Table
+from support.results import by_line
 
 FOLDER = Path("build/bench")
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
@@ -70,6 +73,29 @@ def clock(call: Callable[[], Any]) -> tuple[Took, Any]:
     return Took(time.process_time() - cpu, time.perf_counter() - wall), result
 
 
+def median(runs: Iterable[Took]) -> float:
+    """Return the processor seconds in the middle."""
+    return statistics.median(took.cpu_s for took in runs)
+
+
+def in_turn(what: str, jobs: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
+    """Do jobs in turn, A B A B, so that a busy moment hits all of them; return all results."""
+    results: dict[K, list[T]] = {name: [] for name in jobs}
+    for turn in range(rounds):
+        console.print(f"{what}: round {turn + 1} of {rounds} ...", markup=False)
+        for name, job in jobs.items():
+            results[name].append(job())
+    return results
+
+
+def errors(outputs: Iterable[Any], expected: Iterable[torch.Tensor]) -> float:
+    """Return the largest error of any output, relative to its largest value."""
+    return max(
+        float((torch.as_tensor(a) - b).abs().max() / max(float(b.abs().max()), 1e-3))
+        for a, b in zip(outputs, expected, strict=True)
+    )
+
+
 def quiet() -> None:
     """One thread, no warnings between the tables, and no compiled partitions from earlier runs."""
     os.environ["ETDEV_CACHE"] = "off"
@@ -109,14 +135,27 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table, the first column to the left and the others to the right."""
     made = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         made.add_column(column, justify="right" if index else "left")
     for row in rows:
-        made.add_row(*map(str, row))
+        made.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
     console.print(made)
+
+
+def columns(title: str, rows: Sequence[Mapping[str, Any]], keys: Iterable[str] = ()) -> None:
+    """Print some columns of rows, or all."""
+    shown = list(keys or rows[0])
+    table(title, shown, ([row.get(key, "-") for key in shown] for row in rows))
+
+
+def parts(title: str, rows: Sequence[Mapping[str, Any]], key: str) -> None:
+    """Print a mapping of each row as a column."""
+    names = [row["model"] for row in rows]
+    cells = [[part, *(row[key][part] for row in rows)] for part in rows[0][key]]
+    table(title, [key, *names], cells)
 
 
 def save(name: str, data: Mapping[str, Any], bars: Sequence[Bar]) -> None:
@@ -124,7 +163,7 @@ def save(name: str, data: Mapping[str, Any], bars: Sequence[Bar]) -> None:
     kept = [{**asdict(bar), "met": bar.met} for bar in bars]
     FOLDER.mkdir(parents=True, exist_ok=True)
     content = {"circumstances": circumstances(), **data, "bars": kept}
-    (FOLDER / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
+    (FOLDER / f"{name}.json").write_text(by_line(content, 3) + "\n")
 
 
 def show(name: str, bars: Sequence[Bar]) -> None:

@@ -1,14 +1,9 @@
-"""Other runtimes on the models of a benchmark, each in a process of its own.
-
-python -m benchmarks.rivals openvino minilm 1     prints times in ms and the error as JSON
-"""
+"""Other runtimes on the models of a benchmark, each for a process of its own."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -100,21 +95,21 @@ def installed() -> list[str]:
 def measure(name: str, model: str, threads: int) -> dict[str, Any]:
     """Times of a rival, and its largest error against eager, relative to the largest value."""
     import torch
+    from benchmarks import record
     from benchmarks.tune import MODELS
 
     from etdev.upstream.trees import flat
 
+    if hasattr(os, "sched_setaffinity"):
+        # As the runner does with a .pte.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
     module, inputs = MODELS[model]()
     with torch.no_grad():
         expected = flat(module(*inputs))
         call = RIVALS[name](module, inputs, threads)
-        outputs = [torch.as_tensor(value).clone() for value in call()]
-        errors = [
-            float((a - b).abs().max() / max(float(b.abs().max()), 1e-3))
-            for a, b in zip(outputs, expected, strict=True)
-        ]
+        error = record.errors(call(), expected)
         warm = time.perf_counter() + WARMUP_S
         while time.perf_counter() < warm:
             call()
@@ -126,12 +121,4 @@ def measure(name: str, model: str, threads: int) -> dict[str, Any]:
             start = time.perf_counter()
             call()
             times.append((time.perf_counter() - start) * 1000)
-    return {"times_ms": times, "error": max(errors)}
-
-
-if __name__ == "__main__":
-    rival, network, count = sys.argv[1:]
-    if hasattr(os, "sched_setaffinity"):
-        # As the runner does with a .pte.
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-int(count) :])
-    print(json.dumps(measure(rival, network, int(count))))
+    return {"times_ms": times, "error": error}

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -27,6 +24,7 @@ from etdev_tune.statistics import ratio_of
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from support.models import minilm, nets
+from support.processes import DiedError, FailedError, apart
 
 import etdev
 from etdev import EtdevError, Lowerer
@@ -123,30 +121,21 @@ def measure(
                 continue
             times[side].append([time / 1e6 for time in answer.times_ns[0]])
             if not number:
-                errors[side] = max(
-                    float((a - b).abs().max() / max(float(b.abs().max()), 1e-3))
-                    for a, b in zip(answer.outputs[0], expected, strict=True)
-                )
+                errors[side] = record.errors(answer.outputs[0], expected)
     return times, errors
 
 
 def rival(side: str, name: str, threads: int) -> dict[str, Any] | None:
     """What another runtime takes, in a process of its own; None if it can't."""
     variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(variables, str(threads))}
-    words = [sys.executable, "-m", "benchmarks.rivals", side, name, str(threads)]
+    environ = dict.fromkeys(variables, str(threads))
     try:
-        done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=600, check=False
+        answer: dict[str, Any] = apart(
+            "benchmarks.rivals:measure", side, name, threads, timeout_s=600, environ=environ
         )
-    except subprocess.TimeoutExpired:
+    except (DiedError, FailedError) as error:
+        record.console.print(f"{name}, {side}: {error}", markup=False)
         return None
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        reason = (done.stderr.splitlines() or ["no answer"])[-1]
-        record.console.print(f"{name}, {side}: {reason}", markup=False)
-        return None
-    answer: dict[str, Any] = json.loads(lines[-1])
     return answer
 
 

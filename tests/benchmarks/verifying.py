@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,8 @@ def main() -> None:
         for row in rows
     ]
     record.save("verifying", {"models": rows}, promises)
-    columns = ["model", "lower s", "verified s", "more s", "ratio"]
-    cells = [
-        (
-            row["model"],
-            *(f"{row[key]:.2f}" for key in ("lower_s", "verified_s", "more_s", "ratio")),
-        )
-        for row in rows
-    ]
-    record.table("etdev lower, unverified and verified", columns, cells)
+    keys = ("model", "lower_s", "verified_s", "more_s", "ratio")
+    record.columns("etdev lower, unverified and verified", rows, keys)
     record.show("verifying", promises)
 
 
@@ -60,20 +54,17 @@ def bound(lower_s: float) -> float:
 
 def compared(name: str) -> dict[str, Any]:
     """Both sides on one model, in turn."""
-    sides: tuple[list[float], list[float]] = ([], [])
-    for turn in range(ROUNDS):
-        record.console.print(f"{name}: round {turn + 1} of {ROUNDS} ...")
-        for words, times in zip((["--no-verify"], []), sides, strict=True):
-            times.append(lowered(MODELS[name], words))
-    without, verified = map(statistics.median, sides)
+    sides = {"lower": ["--no-verify"], "verified": []}
+    jobs = {side: partial(lowered, MODELS[name], words) for side, words in sides.items()}
+    runs = record.in_turn(name, jobs, ROUNDS)
+    without, verified = map(statistics.median, runs.values())
     return {
         "model": name,
         "lower_s": without,
         "verified_s": verified,
         "more_s": verified - without,
         "ratio": verified / without,
-        "lower_runs": sides[0],
-        "verified_runs": sides[1],
+        **{f"{side}_runs": own for side, own in runs.items()},
     }
 
 

@@ -16,31 +16,29 @@ import time
 from typing import Any
 
 from benchmarks import record
+from support.processes import DiedError, Process
+from support.results import by_line
 
 from survey import cells, parts, table
 from survey.judge import ORDERS, THEIRS, Verdict
-from survey.processes import DiedError, Process
 
 
-def judged(worker: Process, part: str, name: str) -> dict[str, Any]:
+def judged(worker: Process, part: str, name: str) -> table.Verdicts:
     """Judge a model in all orders, and in ExecuTorch's own path where one is not right."""
     unfit = _ask(worker, part, name, None)
     if unfit is not None:
-        return {unfit.kind: {"kind": unfit.kind, "text": unfit.text[:300]}}
-    made: dict[str, Any] = {}
+        return {unfit.kind: str(unfit)}
+    made: table.Verdicts = {}
     for order in ORDERS:
-        if order == THEIRS and all(known["kind"] == "right" for known in made.values()):
-            continue
-        start = time.perf_counter()
-        verdict = _ask(worker, part, name, order)
-        made[order] = {"kind": verdict.kind, "error": verdict.error, "text": verdict.text[:300]}
-        made[order]["seconds"] = round(time.perf_counter() - start, 2)
+        if order != THEIRS or set(made.values()) != {"right"}:
+            made[order] = str(_ask(worker, part, name, order))
     return made
 
 
-def _ask(worker: Process, *question: Any) -> Any:
+def _ask(worker: Process, *question: Any) -> Verdict | None:
     try:
-        return worker.ask(question)
+        verdict: Verdict | None = worker.ask(*question)
+        return verdict
     except DiedError as error:
         return Verdict(str(error).split()[0], f"the process that lowered {error}")
 
@@ -57,7 +55,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no model after this")
     options = parser.parse_args()
     known = json.loads(table.RESULTS.read_text()) if table.RESULTS.exists() else {"parts": {}}
-    worker, end = Process("worker.py"), time.monotonic() + 60 * options.minutes
+    worker, end = Process("survey.worker:verdict"), time.monotonic() + 60 * options.minutes
     faults: list[str] = []
     for part in options.parts or ["zoo", "suite", *parts.DTYPES]:
         own = known["parts"].setdefault(part, {"models": {}})
@@ -73,8 +71,7 @@ def main() -> None:
             if time.monotonic() > end or (done and not options.again):
                 continue
             models[name] = judged(worker, part, name)
-            kinds = {order: v["kind"] for order, v in models[name].items()}
-            record.console.print(f"{part} {name}: {kinds}")
+            record.console.print(f"{part} {name}: {models[name]}", markup=False)
             _save(known, part)
         rows = list(table.rows(part, models))
         record.table(part, table.COLUMNS[1:], [row[1:] for row in rows])
@@ -88,7 +85,7 @@ def main() -> None:
 def _save(known: dict[str, Any], part: str) -> None:
     made = {key: value for key, value in record.circumstances().items() if key != "timing"}
     known["parts"][part]["circumstances"] = made
-    table.RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    table.RESULTS.write_text(by_line(known, 4) + "\n")
 
 
 if __name__ == "__main__":

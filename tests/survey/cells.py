@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from support.zoo import (
-    aliases,
-    architectures,
-    blocks,
-    dtypes,
-    flow,
-    heads,
-    layers,
-    numbers,
-    places,
-    quantised,
-    sizes,
-    state,
-    streams,
-    values,
-    weights,
-)
+from support.zoo import animals
 
 from survey.judge import ORDERS, THEIRS, Subject
 
-_PLACES = (
-    *(layers, weights, sizes, values, state, aliases, flow, places, numbers, quantised),
-    *(blocks, dtypes, heads, streams, architectures),
+ANIMALS = animals(
+    *("layers", "weights", "sizes", "values", "state", "aliases", "flow", "places", "numbers"),
+    *("quantised", "blocks", "dtypes", "heads", "streams", "architectures"),
 )
-ANIMALS = {
-    f"{place.__name__.rpartition('.')[2]}.{name}": animal
-    for place in _PLACES
-    for name, animal in place.ZOO.animals.items()
-}
 OURS = [order for order in ORDERS if order != THEIRS]
 # Refused by name in every order, as ExecuTorch refuses them or computes them wrongly.
 _REFUSED = (

@@ -16,6 +16,7 @@ import torch
 from attrs import define, field, frozen
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
+from support.processes import DiedError, FailedError, Process
 from torch import nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
@@ -23,7 +24,6 @@ from torch.utils import _pytree as pytree
 import etdev
 from etdev import Lowerer
 from etdev.errors import EtdevError
-from survey.processes import DiedError, Process
 
 Calls = Sequence[tuple[Any, ...]]
 # Relative to the largest value of an output; the coarsest dtype of a model counts.
@@ -51,6 +51,10 @@ class Verdict:
     kind: str
     text: str = ""
     error: float = 0.0
+
+    def __str__(self) -> str:
+        text = " ".join(self.text.split())[:100]
+        return f"{self.kind}: {text}" if text and self.kind != "right" else self.kind
 
 
 @frozen(eq=False)
@@ -112,7 +116,7 @@ ORDERS = {
 class Judge:
     """Judges models; its process is kept from one to the next."""
 
-    process: Process = field(factory=lambda: Process("runtime.py"), init=False)
+    process: Process = field(factory=lambda: Process("survey.runtime:call"), init=False)
 
     def verdict(self, subject: Subject, order: str) -> Verdict:
         """Lower a model, call it, and compare all calls with eager PyTorch."""
@@ -129,12 +133,13 @@ class Judge:
             path = Path(folder) / "program.pte"
             path.write_bytes(program)
             try:
-                ran = self.process.ask((str(path), [_laid_out(call) for call in subject.calls]))
+                ran = self.process.ask(str(path), [_laid_out(call) for call in subject.calls])
             except DiedError as error:
                 return Verdict(str(error).split()[0], str(error))
-        if isinstance(ran, str):
-            # OperatorMissing, of which `Lowerer` warns: the caller's runtime may have the kernel.
-            return Verdict("no kernel" if _NO_KERNEL in ran else "failed", ran)
+            except FailedError as error:
+                # OperatorMissing, of which `Lowerer` warns: other runtimes may have the kernel.
+                kind = "no kernel" if _NO_KERNEL in str(error) else "failed"
+                return Verdict(kind, str(error))
         verdict = compared(ran, expected, subject)
         return in_double(ran, expected, subject) if verdict.kind == "wrong" else verdict
 

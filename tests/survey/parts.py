@@ -5,14 +5,14 @@ from __future__ import annotations
 import collections
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import suites
 import torch
 from support.models.opdb import ENTRIES, UNDEFINED, exported
 
 from survey import cells
-from survey.judge import THEIRS, Subject
+from survey.judge import THEIRS, Subject, Verdict
+from survey.table import Verdicts, kind_of
 
 DTYPES = ("float32", "int64", "bool", "float16")
 # Ops that return the places of equal values in any order, as PyTorch's documentation says.
@@ -64,13 +64,13 @@ def is_unordered(part: str, name: str) -> bool:
     return part in _REPEATING and name in _UNORDERED
 
 
-def suite() -> dict[str, Any]:
+def suite() -> dict[str, Verdicts]:
     """Run ExecuTorch's operator tests in each flow of tests/suites."""
     with tempfile.TemporaryDirectory() as folder:
         lines = suites.run("flows", [_OPERATORS], Path(folder) / "outcomes.jsonl")
     if not lines:
         raise SystemExit("ExecuTorch's suite ran no test")
-    made: dict[str, Any] = collections.defaultdict(dict)
+    made: dict[str, Verdicts] = collections.defaultdict(dict)
     for line in lines:
         kind = "refused" if line["refused"] else _KINDS[line["result"]]
         if kind == "skipped" and line["error"]:
@@ -78,10 +78,10 @@ def suite() -> dict[str, Any]:
             kind = "no reference"
         name = line["id"].replace(line["flow"], "").replace("[]", "").replace("[-", "[")
         # A test of several models ends at the first one that fails.
-        made[name][_FLOWS[line["flow"]]] = {"kind": kind, "text": (line["error"] or "")[:300]}
+        made[name][_FLOWS[line["flow"]]] = str(Verdict(kind, line["error"] or ""))
     for orders in made.values():
         first = next(iter(orders.values()))
-        if all(verdict["kind"] == "no reference" for verdict in orders.values()):
+        if all(kind_of(verdict) == "no reference" for verdict in orders.values()):
             orders.clear()
             orders["no reference"] = first
     return made

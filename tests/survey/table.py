@@ -20,7 +20,7 @@ COLUMNS = ("part", "order", "judged", *_KINDS, "below")
 HEAD = """\
 # Each model in each order of plugins
 
-Made by `make survey` of `results/survey.json`, which has each verdict with its error or reason. A
+Made by `make survey` of `results/survey.json`, which has each verdict with its reason. A
 judge that shares no code with `etdev verify` lowers a model, runs the `.pte` in
 `executorch.runtime`, and compares each call with eager PyTorch, or with float64 where PyTorch's own
 result is further off.
@@ -39,6 +39,15 @@ result is further off.
 - **below**: not right where ExecuTorch's own path to XNNPACK is right. That path, `executorch`, is
   judged where an order of etdev's is not right, and in all of its own suite.
 """
+
+
+# What a model is in each order; the texts are those of `Verdict`.
+Verdicts = dict[str, str]
+
+
+def kind_of(verdict: str) -> str:
+    """Return the kind of a verdict, which its reason may follow."""
+    return verdict.partition(": ")[0]
 
 
 def page() -> str:
@@ -74,38 +83,37 @@ def _remark(part: str, own: dict[str, Any]) -> str:
     return f"- **{part}**: {own['of']} models; not judged: {', '.join(left) or 'none'} ({made})."
 
 
-def _faults(models: dict[str, Any]) -> Iterator[str]:
+def _faults(models: dict[str, Verdicts]) -> Iterator[str]:
     """Yield a line for each model with a fault, with the first error of etdev's orders."""
     for name, orders in models.items():
-        found = {order: v for order, v in orders.items() if order != THEIRS and v["kind"] in FAULTS}
+        found = {o: v for o, v in orders.items() if o != THEIRS and kind_of(v) in FAULTS}
         if found:
-            first = next(iter(found.values()))
-            text = " ".join(first["text"].split())[:100]
-            yield f"  - `{name}` ({'; '.join(found)}): {first['kind']}, {text}"
+            kind, _, text = next(iter(found.values())).partition(": ")
+            yield f"  - `{name}` ({'; '.join(found)}): {kind}, {text}"
 
 
-def rows(part: str, models: dict[str, Any]) -> Iterator[list[Any]]:
+def rows(part: str, models: dict[str, Verdicts]) -> Iterator[list[Any]]:
     """Yield the numbers of models of a part by order and verdict."""
     for order in ORDERS:
-        kinds = Counter(orders[order]["kind"] for orders in models.values() if order in orders)
+        kinds = Counter(kind_of(orders[order]) for orders in models.values() if order in orders)
         counts = [kinds[kind] for kind in _KINDS]
         missed = sum(name.endswith(f"| {order}") for name in below(models))
         if kinds:
             yield [part, order, kinds.total(), *counts, missed]
 
 
-def below(models: dict[str, Any]) -> list[str]:
+def below(models: dict[str, Verdicts]) -> list[str]:
     """Name the cells that are not right where ExecuTorch's own path is."""
     return [
         f"{name} | {order}"
         for name, orders in models.items()
         for order, verdict in orders.items()
-        if verdict["kind"] != "right" and orders.get(THEIRS, {}).get("kind") == "right"
+        if verdict != "right" and orders.get(THEIRS) == "right"
     ]
 
 
 def faults(
-    part: str, models: dict[str, Any], expected: dict[tuple[str, str], str] | None
+    part: str, models: dict[str, Verdicts], expected: dict[tuple[str, str], str] | None
 ) -> list[str]:
     """Name the cells with a verdict that should not be; with `expected`, any that isn't expected.
 
@@ -115,7 +123,7 @@ def faults(
     found += [] if models else [f"{part}: nothing was judged"]
     for name, orders in models.items():
         for order, verdict in orders.items():
-            kind = verdict["kind"]
+            kind = kind_of(verdict)
             fault = (
                 kind in FAULTS if expected is None else kind != expected.get((name, order), "right")
             )
@@ -123,7 +131,7 @@ def faults(
     return found
 
 
-def is_open(orders: dict[str, Any]) -> bool:
+def is_open(orders: Verdicts) -> bool:
     """Return True if a model should be right or refused in an order, and is not."""
-    ours = {order: verdict["kind"] for order, verdict in orders.items() if order != THEIRS}
-    return bool({*FAULTS, "nothing"}.intersection(ours.values()) or below({"": orders}))
+    ours = {kind_of(verdict) for order, verdict in orders.items() if order != THEIRS}
+    return bool(ours.intersection({*FAULTS, "nothing"}) or below({"": orders}))

@@ -80,28 +80,23 @@ def test_the_page_has_the_results():
 
 
 def test_the_survey_fails_where_a_verdict_is_a_fault():
-    models = {"a": {"cpu": {"kind": "right"}, "partitioner": {"kind": "refused"}}}
+    models = {"a": {"cpu": "right", "partitioner": "refused: why"}}
     assert table.faults("made up", models, None) == []
     assert table.faults("zoo", models, {("a", "partitioner"): "refused"}) == []
     assert table.faults("zoo", models, {}) == ["zoo a | partitioner: refused"]
     assert table.faults("zoo", models, {("a", "cpu"): "wrong"}) != []
     assert table.faults("made up", {}, None) == ["made up: nothing was judged"]
-    lost = {"a": {"cpu": {"kind": "refused"}, "executorch": {"kind": "right"}}}
+    lost = {"a": {"cpu": "refused", "executorch": "right"}}
     assert table.faults("made up", lost, None) == ["made up a | cpu: below ExecuTorch"]
-    assert table.faults("made up", {"a": {"cpu": {"kind": "hung"}}}, None) == [
-        "made up a | cpu: hung"
-    ]
+    assert table.faults("made up", {"a": {"cpu": "hung: x"}}, None) == ["made up a | cpu: hung"]
 
 
 def test_the_numbers_of_a_part_are_those_of_its_verdicts():
-    def verdicts(cpu, theirs):
-        return {"cpu": {"kind": cpu}, "executorch": {"kind": theirs}}
-
     models = {
-        "better": verdicts("right", "raw"),
-        "worse": verdicts("refused", "right"),
-        "alike": verdicts("hung", "failed"),
-        "left out": {"random": {"kind": "random"}},
+        "better": {"cpu": "right", "executorch": "raw: Error: why"},
+        "worse": {"cpu": "refused: who: why", "executorch": "right"},
+        "alike": {"cpu": "hung", "executorch": "failed"},
+        "left out": {"random": "random"},
     }
     rows = [dict(zip(table.COLUMNS, row, strict=True)) for row in table.rows("made up", models)]
     counted = [{name: number for name, number in row.items() if number} for row in rows]

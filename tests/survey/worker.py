@@ -1,39 +1,29 @@
-"""A process that judges models, one order at a time.
+"""Verdicts on models, one order at a time, for a process that they may end."""
 
-It is asked with a part, a model and an order, and answers with the verdict; without an order, with
-what makes the model no subject, or None.
-"""
+from __future__ import annotations
 
 import os
-import sys
 import warnings
 from functools import cache
-from pathlib import Path
 
-from processes import answering
+from survey import parts
+from survey.judge import Judge, Subject, Verdict, is_random
 
-# The tests' folder instead of this one.
-sys.path[0] = str(Path(__file__).parents[1])
 os.environ["ETDEV_CACHE"] = "off"
 
 
-def answer(question):
-    from survey.judge import Verdict
-
-    part, model, order = question
+def verdict(part: str, model: str, order: str | None) -> Verdict | None:
+    """Judge a model in an order; without an order, say what makes it no subject, or None."""
     warnings.simplefilter("ignore")
     try:
-        return (
-            _unfit(part, model) if order is None else _judge().verdict(_subject(part, model), order)
-        )
+        if order is not None:
+            return _judge().verdict(_subject(part, model), order)
+        return _unfit(part, model)
     except Exception as error:
         return Verdict("no reference", f"{type(error).__name__}: {error}")
 
 
-def _unfit(part, model):
-    from survey import parts
-    from survey.judge import Verdict, is_random
-
+def _unfit(part: str, model: str) -> Verdict | None:
     if parts.is_unordered(part, model):
         return Verdict("ties")
     subject = _subject(part, model)
@@ -43,23 +33,15 @@ def _unfit(part, model):
 
 
 @cache
-def _judge():
-    from survey.judge import Judge
-
+def _judge() -> Judge:
     return Judge()
 
 
-_last = {}
+_last: dict[tuple[str, str], Subject | None] = {}
 
 
-def _subject(part, model):
-    from survey import parts
-
+def _subject(part: str, model: str) -> Subject | None:
     if (part, model) not in _last:
         _last.clear()
         _last[part, model] = parts.subject(part, model)
     return _last[part, model]
-
-
-if __name__ == "__main__":
-    answering(answer)

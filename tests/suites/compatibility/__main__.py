@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from support.results import by_line
+
 RESULTS = Path(__file__).parent / "results"
 # Each plugin, and each ExecuTorch partitioner that `etdev.adapt` makes one of.
 PLUGINS = {
@@ -54,7 +56,7 @@ def run(names: list[str]) -> None:
         board = check(partial(make, name), Requirements(**rounds, reasons=name != "etdev-trt"))
         document = {**versions, "name": name, **json.loads(board.to_json())}
         file = f"{name}-executorch{versions['executorch']}-torch{versions['torch']}.json"
-        (RESULTS / file).write_text(json.dumps(document, indent=1) + "\n")
+        (RESULTS / file).write_text(by_line(document, 2) + "\n")
         print(file, board.badge, *board.broken, flush=True)
 
 

@@ -3,21 +3,20 @@
 PYTHONPATH=tests python -m support.decoders results.json [--only llama] [--orders cpu]   measures
 PYTHONPATH=tests python -m support.decoders results.json --table                          prints
 
-Each decoder is measured in a process of its own; one that is in the file is left out.
+They are measured in another process, which they may end; those in the file are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from support.decoders import ARCHITECTURES, LENGTH, decoder
+from support.processes import DiedError, Process
 
 ORDERS = {"cpu": ["cpu"], "openvino, cpu": ["openvino,cpu"]}
 ORDERS["by method"] = ["prefill=openvino,cpu", "decode=cpu"]
@@ -26,20 +25,17 @@ STEPS = 32
 LIMIT_S = 900
 
 
-def measured(kind: str, orders: list[str]) -> dict[str, Any]:
-    """Return what a decoder gives in each order."""
+def measured(kind: str, order: str) -> dict[str, Any]:
+    """Return what a decoder gives in an order."""
     import torch
 
     torch.set_num_threads(1)
-    measures = {order: partial(lowered, order=order) for order in ORDERS} | {RIVAL: exported}
-    found: dict[str, Any] = {}
-    for order in orders:
-        try:
-            found[order] = measures[order](decoder(kind))
-        except Exception as error:
-            text = (str(error).strip() or "no text").splitlines()[0][:160]
-            found[order] = {"refused": f"{type(error).__name__}: {text}"}
-    return found
+    try:
+        model = decoder(kind)
+        return exported(model) if order == RIVAL else lowered(model, order)
+    except Exception as error:
+        text = (str(error).strip() or "no text").splitlines()[0][:160]
+        return {"refused": f"{type(error).__name__}: {text}"}
 
 
 def lowered(model: Any, order: str) -> dict[str, Any]:
@@ -86,41 +82,20 @@ def exported(model: Any) -> dict[str, Any]:
 
 def run(file: Path, kinds: list[str], orders: list[str]) -> None:
     """Measure the decoders that the file doesn't have yet, and write it after each."""
-    import etdev_llm.comparison  # noqa: F401  Imported once, before the processes are made.
-
-    import etdev.lowerer  # noqa: F401
-
     found = json.loads(file.read_text()) if file.exists() else {}
+    process = Process("support.decoders.__main__:measured", LIMIT_S)
     for kind in kinds:
-        left = [order for order in orders if order not in found.get(kind, {})]
-        if not left:
-            continue
-        own = apart(kind, left)
-        found.setdefault(kind, {}).update(own)
-        new = file.with_suffix(".part")
-        new.write_text(json.dumps(found, indent=1))
-        new.replace(file)
-        for order, result in own.items():
-            print(kind, order, {k: v for k, v in result.items() if k != "owned"}, flush=True)
-
-
-def apart(kind: str, orders: list[str]) -> dict[str, Any]:
-    """Measure a decoder in a process of its own, which has what this one has imported."""
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: there.send(measured(kind, orders)))
-    process.start()
-    there.close()
-    why = f"takes more than {LIMIT_S} s"
-    try:
-        if here.poll(LIMIT_S):
-            return dict(here.recv())
-    except EOFError:
-        why = "ends the process"
-    finally:
-        process.kill()
-        process.join()
-    return {order: {"refused": why} for order in orders}
+        for order in [order for order in orders if order not in found.get(kind, {})]:
+            try:
+                own = process.ask(kind, order)
+            except DiedError as error:
+                own = {"refused": f"the process {error}"}
+            found.setdefault(kind, {})[order] = own
+            new = file.with_suffix(".part")
+            new.write_text(json.dumps(found, indent=1))
+            new.replace(file)
+            print(kind, order, {k: v for k, v in own.items() if k != "owned"}, flush=True)
+    process.close()
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:

@@ -1,100 +1,66 @@
-"""A process that has imported ExecuTorch once, and forks for each repro: some crash or hang."""
+"""Forks for repros, some of which crash or hang, of a process that has imported ExecuTorch."""
 
 from __future__ import annotations
 
-import contextlib
-import json
+import multiprocessing
 import os
 import re
-import select
 import signal
-import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 
-from attrs import asdict
+from attrs import evolve
+
+from support.quirks.verdict import ERROR, Verdict
 
 LIMIT_S = 60.0
-Judge = Callable[[str], dict[str, Any]]
 
 
-def serve(judge: Judge, lines: Iterator[str], out: TextIO) -> None:
-    """Judge the repro that each line names, and write the verdict as a line of JSON."""
-    for line in lines:
-        out.write(json.dumps(forked(judge, line.strip())) + "\n")
-        out.flush()
-
-
-def forked(judge: Judge, name: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
+def forked(judge: Callable[[str], Verdict], name: str, limit_s: float = LIMIT_S) -> Verdict:
     """Judge a repro in a fork of this process.
 
     Args:
-        judge: Given the name; returns a verdict as a dict.
+        judge: Given the name; returns a verdict.
         name: Of the repro.
         limit_s: A verdict that takes longer is `hang`.
     """
-    from support.quirks.verdict import Verdict
-
-    start = time.perf_counter()
-    reader, writer = os.pipe()
+    start, context = time.perf_counter(), multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    verdict, hangs = None, False
     with tempfile.TemporaryFile() as said:
-        pid = os.fork()
-        if not pid:
-            _judge(judge, name, writer, said.fileno())
-        os.close(writer)
-        answer = _read(reader, start + limit_s)
-        if answer is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        os.close(reader)
+        process = context.Process(target=_judge, args=(judge, name, there, said.fileno()))
+        process.start()
+        there.close()
+        try:
+            hangs = not here.poll(limit_s)
+            verdict = None if hangs else here.recv()
+        except EOFError:
+            # It died; its exit code says of what.
+            process.join()
+        else:
+            process.kill()
+            process.join()
         said.seek(0)
         log = said.read().decode(errors="replace")
     seconds = time.perf_counter() - start
-    if answer:
-        verdict: dict[str, Any] = json.loads(answer)
-        if verdict["kind"] == "error":
-            verdict["cause"] = _logged(log)
-        return verdict
-    if answer is None:
-        return asdict(Verdict(name, "hang", f"no answer in {limit_s:g} s", "run", seconds))
-    if not os.WIFSIGNALED(status):
+    if verdict is not None:
+        return evolve(verdict, cause=_logged(log)) if verdict.kind == ERROR else verdict
+    if hangs:
+        return Verdict(name, "hang", f"no answer in {limit_s:g} s", "run", seconds)
+    code = process.exitcode or 0
+    if code >= 0:
         # An exception ended Python: the repro itself is at fault, or this code.
-        return asdict(Verdict(name, "broken", log, "", seconds))
-    detail = signal.Signals(os.WTERMSIG(status)).name
-    return asdict(Verdict(name, "crash", detail, "run", seconds, _logged(log)))
+        return Verdict(name, "broken", log, "", seconds)
+    return Verdict(name, "crash", signal.Signals(-code).name, "run", seconds, _logged(log))
 
 
-def _judge(judge: Judge, name: str, writer: int, said: int) -> None:
-    """Judge in the fork, which ends here."""
-    code = 1
-    try:
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        os.write(writer, json.dumps(judge(name)).encode())
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        # Without Python's own end, which would flush what the parent has buffered.
-        os._exit(code)
-
-
-def _read(reader: int, deadline: float) -> bytes | None:
-    """What the fork writes until it ends; None if it takes too long."""
-    answer = b""
-    while (left := deadline - time.perf_counter()) > 0:
-        if not select.select([reader], [], [], left)[0]:
-            break
-        piece = os.read(reader, 1 << 16)
-        if not piece:
-            return answer
-        answer += piece
-    return None
+def _judge(judge: Callable[[str], Verdict], name: str, there: Connection, said: int) -> None:
+    """Judge in the fork; what it and ExecuTorch print goes to the file `said`."""
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    there.send(judge(name))
 
 
 def _logged(log: str) -> str:
@@ -104,17 +70,3 @@ def _logged(log: str) -> str:
         r"^\[(?:\w+\.cpp):\d+\] (.*(?:fail|Check|rror).*)$", log, re.MULTILINE
     )
     return found[1][:120] if found else ""
-
-
-def main(judge: Judge, warm_up: Callable[[], None]) -> None:
-    """Judge the repros that the command line names, or those that stdin does, line by line."""
-    warm_up()
-    if sys.argv[1:]:
-        from support.quirks.verdict import Verdict
-
-        for name in sys.argv[1:]:
-            verdict = Verdict(**forked(judge, name))
-            print(f"{name:40} {verdict.seconds:5.1f} s {verdict.stage:5} {verdict}", flush=True)
-        return
-    out = os.fdopen(os.dup(1), "w")
-    serve(judge, iter(sys.stdin.readline, ""), out)

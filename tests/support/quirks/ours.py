@@ -1,11 +1,8 @@
-"""Repros on etdev: `PYTHONPATH=tests python -m support.quirks.ours NAME...`.
-
-With `ETDEV_REPROS=partitioner`, by `etdev.partitioner()` in ExecuTorch's own loop.
-"""
+"""Repros on etdev: with `Lowerer`, and by `etdev.partitioner()` in ExecuTorch's own loop."""
 
 from __future__ import annotations
 
-import os
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,8 +11,8 @@ from etdev_cpu.plugin import CpuPlugin
 import etdev
 from etdev import EtdevError, EtdevWarning, Lowerer
 from support.quirks import Repro, plain
-from support.quirks.forked import main
-from support.quirks.verdict import judge
+from support.quirks.forked import forked
+from support.quirks.verdict import Lower, Verdict, judge
 
 # By default XNNPACK's answers to NaN and infinities are taken as they are.
 PLUGINS = {"portable": [], "xnnpack": [CpuPlugin(nan="exact")], "openvino": ["openvino"]}
@@ -44,12 +41,23 @@ def partition(repro: Repro) -> Any:
     return manager.to_executorch().buffer
 
 
+@cache
 def warm_up() -> None:
     """Import and cache what every lowering needs."""
     plain.warm_up()
     lower(Repro(torch.nn.Linear(2, 2), [torch.ones(1, 2)], backend="xnnpack"))
 
 
-if __name__ == "__main__":
-    way = partition if os.environ.get("ETDEV_REPROS") == "partitioner" else lower
-    main(lambda name: judge(name, way, (EtdevError,), EtdevWarning), warm_up)
+def by_lowerer(name: str) -> Verdict:
+    """Judge a repro that `Lowerer` lowers, in a fork of this process."""
+    return _judged(name, lower)
+
+
+def by_partitioner(name: str) -> Verdict:
+    """Judge a repro that is lowered by `etdev.partitioner()`, in a fork of this process."""
+    return _judged(name, partition)
+
+
+def _judged(name: str, way: Lower) -> Verdict:
+    warm_up()
+    return forked(lambda name: judge(name, way, (EtdevError,), EtdevWarning), name)

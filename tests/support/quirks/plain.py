@@ -1,14 +1,15 @@
-"""Repros on plain ExecuTorch: `PYTHONPATH=tests python -m support.quirks.plain NAME...`."""
+"""Repros on plain ExecuTorch."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
 from support.quirks import Repro, names
-from support.quirks.forked import main
-from support.quirks.verdict import judge
+from support.quirks.forked import forked
+from support.quirks.verdict import Verdict, judge
 
 
 def exported(repro: Repro) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def _partitioners(repro: Repro) -> list[Any]:
     return []
 
 
+@cache
 def warm_up() -> None:
     """Import and cache what every lowering needs; nothing is run, which would start threads."""
     from executorch.runtime import Runtime  # noqa: F401
@@ -63,5 +65,7 @@ def warm_up() -> None:
     lower(Repro(torch.nn.Linear(2, 2), [torch.ones(1, 2)], backend="xnnpack"))
 
 
-if __name__ == "__main__":
-    main(lambda name: judge(name, lower), warm_up)
+def verdict(name: str) -> Verdict:
+    """Judge a repro in a fork of this process."""
+    warm_up()
+    return forked(lambda name: judge(name, lower), name)

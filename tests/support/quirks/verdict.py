@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import asdict, frozen
+from attrs import frozen
 from torch.utils import _pytree as pytree
 
 from support.quirks import Repro, load
@@ -53,7 +53,7 @@ def judge(
     lower: Lower,
     refusals: tuple[type[Exception], ...] = (),
     warning: type[Warning] | None = None,
-) -> dict[str, Any]:
+) -> Verdict:
     """Lower a repro, run its calls and compare them with eager PyTorch.
 
     Args:
@@ -83,7 +83,7 @@ def judge(
     texts = [str(each.message) for each in said if warning and each.category is warning]
     if kind not in (RIGHT, REFUSED) and texts:
         kind, detail = WARNED, texts[0]
-    return asdict(Verdict(name, kind, detail, stage, time.perf_counter() - start))
+    return Verdict(name, kind, detail, stage, time.perf_counter() - start)
 
 
 def _run(repro: Repro, eager: dict[str, Any], path: Path) -> tuple[str, str]:

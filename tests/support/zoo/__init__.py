@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -66,6 +67,15 @@ class Zoo:
             return function
 
         return add
+
+
+def animals(*places: str) -> dict[str, Animal]:
+    """Return the models of some files, such as `state.counter`."""
+    return {
+        f"{place}.{name}": animal
+        for place in places
+        for name, animal in importlib.import_module(f"support.zoo.{place}").ZOO.animals.items()
+    }
 
 
 class Parts(nn.Module):

@@ -56,7 +56,7 @@ def judges():
 @pytest.mark.parametrize("name", each(NAMES, QUICK))
 def test_plain_executorch_is_wrong_in_the_releases_that_the_row_names(name, judges):
     row, repro = ROWS.get(name), quirks.load(name)
-    verdict = Verdict(**judge(name, plain.lower)) if name in QUICK else judges[PLAIN].verdict(name)
+    verdict = judge(name, plain.lower) if name in QUICK else judges[PLAIN].verdict(name)
     assert verdict.kind != "broken", verdict.detail
     if repro.undefined or (row is not None and row.undefined):
         return
@@ -97,7 +97,7 @@ def test_the_line_to_write_is_told(pretend, executorch, fixed, kind, told):
 
 @pytest.mark.parametrize("name", each(HELD, ROWS.keys()))
 def test_etdev_is_right_or_refuses(name):
-    verdict = Verdict(**judge(name, ours.lower, (EtdevError,), EtdevWarning))
+    verdict = judge(name, ours.lower, (EtdevError,), EtdevWarning)
     assert verdict.kind in GOOD, str(verdict)
 
 
