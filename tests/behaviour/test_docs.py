@@ -20,6 +20,7 @@ from etdev_tune.report import TUNING
 from executorch.runtime import Runtime
 from support import documents, reference
 from support.documents import GUIDE, INTEGRATION, README, ROOT, blocks
+from support.shell.distributions import describe
 from torch import nn
 
 import etdev
@@ -83,13 +84,8 @@ def desk(tmp_path, monkeypatch):
     """A folder with all that the documents name: a model, a registry, the guide's package."""
     (tmp_path / "net.py").write_text(NET)
     documents.write_package(tmp_path)
-    # As pip would leave it.
-    info = tmp_path / "etdev_adder-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: etdev-adder\nVersion: 0.1.0\n")
     declared = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["entry-points"]
-    names = [f"{name} = {value}" for name, value in declared["etdev"].items()]
-    (info / "entry_points.txt").write_text("\n".join(["[etdev]", *names]))
+    describe(tmp_path, "etdev-adder", {"etdev": declared["etdev"]})
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ETDEV_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("ETDEV_MEASUREMENTS", str(tmp_path / "measurements"))
@@ -176,27 +172,6 @@ class Recorder:
         self.called: list[str] = []
 
     @hookimpl
-    def quirks(self):
-        self.called.append("quirks")
-
-    @hookimpl
-    def prepare(self):
-        self.called.append("prepare")
-
-    @hookimpl
-    def quantizers(self):
-        self.called.append("quantizers")
-
-    @hookimpl
-    def keep_whole(self):
-        self.called.append("keep_whole")
-        return KeepWhole([torch.ops.aten.linear.default], decomposes=[HARDSWISH])
-
-    @hookimpl
-    def decompose(self):
-        self.called.append("decompose")
-
-    @hookimpl
     def claim_nodes(self, program):
         import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
 
@@ -209,47 +184,25 @@ class Recorder:
         self.called.append("claim_constants")
         return partition.constants
 
-    @hookimpl
-    def resolve_device(self):
-        self.called.append("resolve_device")
-        return Device("cpu")
 
-    @hookimpl
-    def device_caveat(self):
-        self.called.append("device_caveat")
+def recording(name, answer):
+    """A hook that writes down its name."""
 
-    @hookimpl
-    def probe(self):
-        self.called.append("probe")
-        return Probe()
+    def hook(self):
+        self.called.append(name)
+        return answer
 
-    @hookimpl
-    def annotate(self):
-        self.called.append("annotate")
+    hook.__name__ = name
+    return hookimpl(hook)
 
-    @hookimpl
-    def compile_context(self):
-        self.called.append("compile_context")
 
-    @hookimpl
-    def cache_key(self):
-        self.called.append("cache_key")
-
-    @hookimpl
-    def payload_device(self):
-        self.called.append("payload_device")
-
-    @hookimpl
-    def payload_data(self):
-        self.called.append("payload_data")
-
-    @hookimpl
-    def runner_for(self):
-        self.called.append("runner_for")
-
-    @hookimpl
-    def rounds_to(self):
-        self.called.append("rounds_to")
+ANSWERS = {
+    "keep_whole": KeepWhole([torch.ops.aten.linear.default], decomposes=[HARDSWISH]),
+    "resolve_device": Device("cpu"),
+    "probe": Probe(),
+}
+for _name in hooks().keys() - vars(Recorder).keys():
+    setattr(Recorder, _name, recording(_name, ANSWERS.get(_name)))
 
 
 def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path):
@@ -369,11 +322,7 @@ def test_the_page_on_integration_has_the_schema_of_every_document():
 def test_the_command_and_the_view_of_the_guide_work(desk):
     entries = [block for block in TOML if "etdev.commands" in block.text]
     declared = tomllib.loads(entries[0].text)["project"]["entry-points"]
-    lines = ((f"[{group}]", *(f"{n} = {v}" for n, v in e.items())) for group, e in declared.items())
-    info = desk / "etdev_devices-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: etdev-devices\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text("\n".join(line for own in lines for line in own))
+    describe(desk, "etdev-devices", declared)
     plan = "plan net.py:model --plugin cpu --json --view devices=devices.txt"
     Path("plan.json").write_text(CliRunner().invoke(main, plan.split()).stdout)
     assert Path("devices.txt").read_text() == "net.py:model\ncpu_0 cpu\n"

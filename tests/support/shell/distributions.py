@@ -16,8 +16,13 @@ def put(folder: Path, name: str, source: str, entries: Mapping[str, Mapping[str,
         source: The text of the module.
         entries: Its entry points by group, and in each by name: `{module}:thing`.
     """
+    (folder / f"{name.replace('-', '_')}.py").write_text(source)
+    describe(folder, name, entries)
+
+
+def describe(folder: Path, name: str, entries: Mapping[str, Mapping[str, str]]) -> None:
+    """Put what pip would know about a distribution into a folder; see `put`."""
     module = name.replace("-", "_")
-    (folder / f"{module}.py").write_text(source)
     info = folder / f"{module}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
