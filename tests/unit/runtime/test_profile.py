@@ -66,6 +66,8 @@ def test_every_delegate_and_kernel_is_told_with_plugin_modules_and_reasons(lower
     times = [cost.ms for cost in result.costs]
     assert times == sorted(times, reverse=True)
     assert min(times) > 0
+    assert repr(result).startswith("<Profile forward: ")
+    assert "aten::native_layer_norm.out" in result._repr_html_()
 
 
 def test_a_file_without_a_plan_tells_backends(pte):
