@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.corpus.__main__ import main
-from support.corpus.differences import differences, summary
+from support.corpus.differences import differences
 
 TESTS = Path(__file__).parents[1]
 CASES = (
@@ -89,14 +89,6 @@ def test_each_difference_has_its_kind():
 def test_texts_can_be_left_out():
     found = {each.key for each in differences(BEFORE, AFTER, texts=False)}
     assert found == KINDS.keys() - {"text", "warned"}
-
-
-def test_differences_are_counted():
-    found = list(differences(BEFORE, AFTER))
-    assert summary(BEFORE, AFTER, found) == (
-        "10 cases before, 10 after: 1 unchanged, 2 bytes, 1 error class, 1 error text, "
-        "1 no longer refused, 1 only after, 1 only before, 1 plan, 1 refused now, 1 warnings"
-    )
 
 
 def test_comparing_no_case_fails(records):

@@ -1,7 +1,8 @@
-"""Devices from claim to .pte: labels, copies, arenas and refusals.
+"""Devices from claim to .pte: labels, arenas, copies that are left to the caller, and refusals.
 
 Mirrors what ExecuTorch's own tests of its device pass, its emitter and its memory planning specify,
-for programs lowered by etdev, and what those leave open.
+for programs lowered by etdev, and what those leave open. test_copies.py counts copies, and
+unit/planner/cases/devices.txt has pins and what a plan says of copies.
 """
 
 import pytest
@@ -43,14 +44,6 @@ class Neighbours(nn.Module):
         return (x + y) * y
 
 
-class FanOut(nn.Module):
-    """A sum that a product and a kernel read."""
-
-    def forward(self, x, y):
-        a = x + y
-        return a * y, torch.cumsum(a, 0)
-
-
 def adder(device, name="adder"):
     return Accelerator(name, ops=("add.Tensor",), device=device)
 
@@ -67,6 +60,15 @@ def facts(lowered, config=None):
 def copies(lowered, config=None):
     method = facts(lowered, config)
     return method.host_to_device, method.device_to_host
+
+
+def skipping(inputs, outputs=False):
+    """A config that leaves copies to the caller."""
+    return ExecutorchBackendConfig(
+        propagate_device_config=PropagateDeviceConfig(
+            skip_h2d_for_method_inputs=inputs, skip_d2h_for_method_outputs=outputs
+        )
+    )
 
 
 def planned(lowered):
@@ -106,33 +108,6 @@ def test_every_index_has_an_arena_of_its_own():
     assert facts(lowered).misplaced == ()
 
 
-def test_a_chain_on_one_device_never_bounces():
-    lowered = Lowerer([adder(CUDA0), multiplier(CUDA0)]).lower(Neighbours(), X)
-    assert planned(lowered) == [
-        ("x", "cpu", "cuda:0"),
-        ("y", "cpu", "cuda:0"),
-        ("aten_mul_tensor", "cuda:0", "cpu"),
-    ]
-    assert copies(lowered) == (2, 1)
-
-
-def test_a_move_between_devices_goes_through_the_host():
-    lowered = Lowerer([adder(CUDA0), multiplier(CUDA1)]).lower(Neighbours(), X)
-    assert ("aten_add_tensor", "cuda:0", "cpu") in planned(lowered)
-    assert ("aten_add_tensor", "cpu", "cuda:1") in planned(lowered)
-    assert copies(lowered) == (4, 2)
-
-
-def test_an_output_read_on_both_sides_is_copied_back_once():
-    lowered = Lowerer([adder(CUDA0), multiplier(CUDA0)]).lower(FanOut(), X)
-    assert copies(lowered) == (2, 2)
-
-
-def test_an_output_read_by_two_devices_and_the_host():
-    lowered = Lowerer([adder(CUDA0), multiplier(CUDA1)]).lower(FanOut(), X)
-    assert copies(lowered) == (4, 2)
-
-
 def test_labels_survive_to_the_file_and_back(tmp_path):
     lowered = Lowerer([adder(CUDA1)]).lower(Add(), X)
     (method,) = read(lowered.save(tmp_path / "add.pte")).methods
@@ -156,11 +131,7 @@ SKIPS = [(True, False, (0, 1)), (False, True, (2, 0)), (True, True, (0, 0))]
 
 @pytest.mark.parametrize(("inputs", "outputs", "left"), SKIPS)
 def test_copies_can_be_left_to_the_caller(inputs, outputs, left):
-    config = ExecutorchBackendConfig(
-        propagate_device_config=PropagateDeviceConfig(
-            skip_h2d_for_method_inputs=inputs, skip_d2h_for_method_outputs=outputs
-        )
-    )
+    config = skipping(inputs, outputs)
     lowered = Lowerer([adder(CUDA0)]).lower(Add(), X)
     method = facts(lowered, config)
     assert (method.host_to_device, method.device_to_host) == left
@@ -169,9 +140,7 @@ def test_copies_can_be_left_to_the_caller(inputs, outputs, left):
 
 
 def test_skipped_inputs_are_not_planned():
-    config = ExecutorchBackendConfig(
-        propagate_device_config=PropagateDeviceConfig(skip_h2d_for_method_inputs=True)
-    )
+    config = skipping(inputs=True)
     program = Lowerer([adder(CUDA0)]).lower(Add(), X).to_executorch(config).executorch_program
     (plan,) = program.execution_plan
     assert [plan.values[index].val.allocation_info for index in plan.inputs] == [None, None]
@@ -179,9 +148,7 @@ def test_skipped_inputs_are_not_planned():
 
 
 def test_a_partly_skippable_delegate_keeps_the_copy_of_its_other_input():
-    config = ExecutorchBackendConfig(
-        propagate_device_config=PropagateDeviceConfig(skip_h2d_for_method_inputs=True)
-    )
+    config = skipping(inputs=True)
 
     class Partly(nn.Module):
         def forward(self, x, y):
@@ -193,17 +160,8 @@ def test_a_partly_skippable_delegate_keeps_the_copy_of_its_other_input():
 # What they leave open
 
 
-def test_an_input_of_several_delegates_is_copied_once():
-    lowered = Lowerer([adder(CUDA0)]).lower(Chain(), X)
-    assert planned(lowered).count(("y", "cpu", "cuda:0")) == 1
-    # x, y and the cumsum go up; the first sum and the result come down.
-    assert copies(lowered) == (3, 2)
-
-
 def test_skipping_leaves_alone_an_input_that_the_host_reads_too():
-    config = ExecutorchBackendConfig(
-        propagate_device_config=PropagateDeviceConfig(skip_h2d_for_method_inputs=True)
-    )
+    config = skipping(inputs=True)
 
     class Both(nn.Module):
         def forward(self, x, y):
@@ -215,29 +173,16 @@ def test_skipping_leaves_alone_an_input_that_the_host_reads_too():
 
 
 def test_skipping_works_for_an_input_shared_by_delegates_of_one_device():
-    config = ExecutorchBackendConfig(
-        propagate_device_config=PropagateDeviceConfig(skip_h2d_for_method_inputs=True)
-    )
+    config = skipping(inputs=True)
     assert copies(Lowerer([adder(CUDA0)]).lower(Chain(), X), config) == (1, 2)
 
 
 def test_skips_given_per_method_are_per_method():
     lowered = Lowerer([adder(CUDA0)]).lower({"one": (Add(), X), "two": (Add(), X)})
-    config = ExecutorchBackendConfig(
-        propagate_device_config=PropagateDeviceConfig(skip_h2d_for_method_inputs={"two": True})
-    )
+    config = skipping(inputs={"two": True})
     one, two = methods_of(lowered.to_executorch(config).executorch_program)
     assert (one.name, one.host_to_device) == ("one", 2)
     assert (two.name, two.host_to_device) == ("two", 0)
-
-
-def test_devices_can_be_pinned_per_method():
-    pins = {"adder": {"one": "cuda:1", "*": "cuda:0"}}
-    plan = Lowerer([adder(None)], devices=pins).plan({"one": (Add(), X), "two": (Add(), X)})
-    assert [(p.method, str(p.device), p.device_source) for p in plan.partitions] == [
-        ("one", "cuda:1", "pinned"),
-        ("two", "cuda:0", "pinned"),
-    ]
 
 
 def test_without_device_planning_a_tensor_that_needs_two_labels_is_refused():
@@ -282,21 +227,6 @@ def test_dynamic_copies_count_their_upper_bound():
     lowered = Lowerer([adder(CUDA0)]).lower(Add(), X, dynamic_shapes=shapes)
     sizes = [(c.tensor.dynamic, c.tensor.size_bytes) for c in lowered.plan["forward"].copies]
     assert sizes == [(True, 64 * 2 * 4)] * 3
-    assert copies(lowered) == (2, 1)
-
-
-def test_a_buffer_above_a_device_delegate_is_right_and_counted():
-    class State(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("state", torch.zeros(2, 2))
-
-        def forward(self, x):
-            self.state.copy_(self.state + x)
-            return torch.cumsum(self.state, 0)
-
-    plugin = Accelerator(ops=("add.Tensor",), device=CUDA0, constants=False)
-    lowered = Lowerer([plugin]).lower(State(), X[:1])
     assert copies(lowered) == (2, 1)
 
 
@@ -371,25 +301,5 @@ def test_a_delegate_without_a_lowered_module_is_an_error():
         PropagateDevicePass()(module)
 
 
-def test_a_pin_that_the_backend_can_not_honour_names_partition_and_valid_devices():
-    with pytest.raises(DeviceError) as caught:
-        Lowerer(["cpu"], devices={"cpu": "cuda:0"}).plan(Add(), X)
-    assert str(caught.value) == (
-        "cpu: XnnpackBackend does not run on cuda:0, where forward/cpu_0 was put (pinned); it runs "
-        "on cpu"
-    )
-
-
 def test_device_types_are_executorchs_own():
     assert {member.name for member in DeviceType} == {"CPU", "CUDA"}
-
-
-def test_a_pin_for_an_unknown_method_is_refused():
-    from etdev.errors import PluginError
-
-    with pytest.raises(PluginError) as caught:
-        Lowerer([adder(None)], devices={"adder": {"nope": "cuda:0"}}).plan(Add(), X)
-    assert (
-        str(caught.value)
-        == "adder: is pinned in the unknown method 'nope'; name one of the program's"
-    )

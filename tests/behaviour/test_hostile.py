@@ -78,6 +78,7 @@ def good(tmp_path_factory):
         lowered = lowerer.lower(*nets.mlp())
         lowered.save("net.pte", with_ledger=True)
         Path("plan.json").write_text(lowered.plan.to_json())
+        Path("registry.toml").write_text(REGISTRY)
     tensors = {name: DataEntry(number, 1, None) for number, name in enumerate(("a", "weight.1"))}
     payload = DataPayload(buffers=[b"\1" * 64, b"\2" * 32], named_data=tensors)
     (folder / "net.ptd").write_bytes(bytes(FlatTensorSerializer().serialize(payload)))
@@ -108,6 +109,29 @@ def read_all(path):
     with suppress(EtdevError):
         check(path)
     read_ledger(path)
+
+
+def as_text(path):
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+# The file that is damaged, and its reader.
+READERS = {
+    "weights of a .pte": ("net.pte", read_all),
+    ".ptd": ("net.ptd", keys_of),
+    "plan": ("plan.json", lambda path: Plan.from_json(as_text(path), "plan.json")),
+    "registry": ("registry.toml", lambda path: parse(as_text(path), path)),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+@budget(60)
+@given(data=st.data())
+def test_a_damaged_file_is_refused_or_read(kind, good, scratch, data):
+    name, read = READERS[kind]
+    path = scratch / name
+    path.write_bytes(data.draw(damaged((good / name).read_bytes())))
+    taken(lambda: read(path))
 
 
 @budget(60)
@@ -142,22 +166,6 @@ def test_a_name_in_a_pte_is_not_obeyed_by_the_terminal(good, scratch):
             tells(invoke(words, path))
 
 
-@budget(60)
-@given(data=st.data())
-def test_damaged_weights_of_a_pte_are_refused_or_read(good, scratch, data):
-    path = scratch / "hostile.pte"
-    path.write_bytes(data.draw(damaged((good / "net.pte").read_bytes())))
-    taken(lambda: read_all(path))
-
-
-@budget(60)
-@given(data=st.data())
-def test_a_damaged_ptd_is_refused_or_read(good, scratch, data):
-    path = scratch / "hostile.ptd"
-    path.write_bytes(data.draw(damaged((good / "net.ptd").read_bytes())))
-    taken(lambda: keys_of(path))
-
-
 @budget(30)
 @given(data=st.data())
 def test_an_altered_plan_is_refused_or_told(good, scratch, data):
@@ -165,23 +173,10 @@ def test_an_altered_plan_is_refused_or_told(good, scratch, data):
     plan = json.loads((good / "plan.json").read_text())
     path.write_text(as_json(data.draw(altered(plan))))
     taken(lambda: Plan.from_json(path.read_text(), str(path)))
-    for words in (
-        "explain",
-        "explain --all",
-        "explain --json",
-        "explain --node *",
-        "explain --op *add*",
-    ):
-        tells(invoke(words, path))
+    for options in ("", "--all", "--json", "--node *", "--op *add*"):
+        tells(invoke(f"explain {options}", path))
     tells(invoke("diff", good / "plan.json", path))
     tells(invoke("diff --all", path, good / "plan.json"))
-
-
-@budget(60)
-@given(data=st.data())
-def test_a_damaged_plan_is_refused(good, data):
-    text = data.draw(damaged((good / "plan.json").read_bytes())).decode("utf-8", "replace")
-    taken(lambda: Plan.from_json(text, "plan.json"))
 
 
 @budget(60)
@@ -202,13 +197,6 @@ def test_an_altered_lock_is_refused_or_compared(scratch, data):
 
     taken(compare)
     taken(lambda: Lock.read(path).check_setup(lock["setup"], path))
-
-
-@budget(60)
-@given(data=st.data())
-def test_a_damaged_registry_is_refused_or_read(scratch, data):
-    text = data.draw(damaged(REGISTRY.encode())).decode("utf-8", "replace")
-    taken(lambda: parse(text, Path("registry.toml")))
 
 
 @budget(60)

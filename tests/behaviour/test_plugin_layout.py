@@ -21,17 +21,9 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("compiler", "constraints", "layers", "matching", "notes", "options"),
-        *(
-            "own_dequantisers",
-            "own_weights",
-            "quantisers",
-            "quirks",
-            "soundness",
-            "sources",
-            "structure",
-            "template",
-        ),
+        *("compiler", "constraints", "layers", "matching", "notes", "options", "own_weights"),
+        *("own_dequantisers", "quantisers", "quirks", "soundness", "sources", "structure"),
+        "template",
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "own_weights", "soundness"},

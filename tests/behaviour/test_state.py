@@ -13,7 +13,6 @@ from torch import nn
 import etdev
 from etdev import Lowerer
 from etdev.errors import LoweringError
-from etdev.upstream.trees import flat
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
@@ -110,14 +109,11 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("step", "buffers"), WRITTEN)
-def test_a_buffer_whose_new_value_is_an_input_or_shared_is_written(step, buffers):
-    assert_keeps_state(Stateful(step, **copy.deepcopy(buffers)), calls(4), ["cpu"])
-
-
-def test_so_are_many_of_them_in_one_program():
+# Each alone is a repro of support/quirks/state.py or a model of support/zoo/state.py.
+@EACH
+def test_buffers_whose_new_values_are_inputs_or_shared_are_written_beside_each_other(plugins):
     modules = [Stateful(step, **copy.deepcopy(buffers)) for step, buffers in WRITTEN]
-    assert_keeps_state(Several(modules), calls(4))
+    assert_keeps_state(Several(modules), calls(4), plugins)
 
 
 def test_a_buffer_takes_the_value_of_a_parameter():
@@ -142,24 +138,17 @@ def count(module, x):
     return module.count * x
 
 
-STARTS = {
-    "float": torch.full((4,), 5.0),
-    "integer": torch.tensor(7),
-    "special": torch.tensor([math.nan, math.inf, -0.0, 0.0]),
-    "part of a tensor": torch.arange(8.0)[2:6],
-    "strided": torch.randn(4, 4).t()[1],
-    "double": torch.ones(1, 4, dtype=torch.float64),
-}
+# A number, an integer, special ones, a part of a tensor, one with strides, and doubles.
+STARTS = (
+    *(torch.full((4,), 5.0), torch.tensor(7), torch.tensor([math.nan, math.inf, -0.0, 0.0])),
+    *(torch.arange(8.0)[2:6], torch.randn(4, 4).t()[1], torch.ones(1, 4, dtype=torch.float64)),
+)
 
 
-@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_a_written_buffer_starts_with_its_value(start):
-    assert_keeps_state(Stateful(count, count=start.clone()), calls(4))
-
-
-def test_written_buffers_start_with_their_values_beside_each_other_and_a_delegate():
-    modules = [Stateful(count, count=start) for start in STARTS.values()]
-    assert_keeps_state(Several(modules), calls(4), ["cpu"])
+@EACH
+def test_written_buffers_start_with_their_values(plugins):
+    modules = [Stateful(count, count=start.clone()) for start in STARTS]
+    assert_keeps_state(Several(modules), calls(4), plugins)
 
 
 def test_a_written_buffer_that_is_not_saved_with_the_module_starts_with_its_value():
@@ -289,30 +278,28 @@ def partitioned(module, *inputs):
     return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
 
 
-def test_a_partitioner_has_first_values_stored():
-    manager = partitioned(Stateful(count, count=torch.full((4,), 5.0)), torch.ones(4))
-    buffer = manager.to_executorch().buffer
-    loaded = Runtime.get().load_program(buffer).load_method("forward")
-    values = [loaded.execute([torch.ones(4)])[0].clone() for _ in range(2)]
-    assert torch.equal(torch.stack(values), torch.tensor([[7.0] * 4, [9.0] * 4]))
-
-
-def test_a_partitioner_has_written_what_executorch_would_not():
-    module = Stateful(remember, older=torch.zeros(4), newer=torch.zeros(4))
-    calls = [torch.full((4,), float(value)) for value in (1, 2, 3)]
-    buffer = partitioned(copy.deepcopy(module), calls[0]).to_executorch().buffer
-    loaded = Runtime.get().load_program(buffer).load_method("forward")
-    for x in calls:
-        for output, expected in zip(loaded.execute([x]), flat(module(x)), strict=True):
-            assert torch.equal(output, expected)
-
-
-def test_a_partitioner_takes_a_weight_that_is_part_of_a_larger_tensor():
-    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
+def with_a_part_of_a_tensor():
+    layer = nn.Linear(4, 3)
     layer.weight = nn.Parameter(torch.randn(2, 3, 4)[1])
-    buffer = partitioned(layer, x).to_executorch().buffer
-    (output,) = Runtime.get().load_program(buffer).load_method("forward").execute([x])
-    torch.testing.assert_close(output, layer(x))
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (Stateful(count, count=torch.full((4,), 5.0)), (4,)),
+        (Stateful(remember, older=torch.zeros(4), newer=torch.zeros(4)), (4,)),
+        (with_a_part_of_a_tensor(), (2, 4)),
+    ],
+    ids=["first values", "written by both", "part of a tensor"],
+)
+def test_a_partitioner_keeps_state_too(module, shape):
+    inputs = calls(*shape)
+    buffer = partitioned(copy.deepcopy(module), *inputs[0]).to_executorch().buffer
+    loaded = Runtime.get().load_program(buffer).load_method("forward")
+    for x in inputs:
+        (output,) = loaded.execute(list(x))
+        torch.testing.assert_close(output, module(*x))
 
 
 def test_a_partitioner_refuses_a_result_that_the_next_branch_overwrites():

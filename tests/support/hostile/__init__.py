@@ -25,32 +25,10 @@ EXAMPLES = int(os.environ.get("ETDEV_FUZZ", "0"))
 _SECONDS, _BYTES = 5.0, 500 << 20
 
 NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    0x7F,
-    0x80,
-    0xFF,
-    0x7FFF,
-    0xFFFF,
-    1 << 16,
-    0x7FFFFFFF,
-    0x80000000,
-    0xFFFFFFFF,
+    *(0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 1 << 16, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF),
 )
 TEXTS = (
-    "",
-    "\x1b[31m",
-    "[/red]",
-    "a\nb",
-    "\u202e",
-    "\ud800",
-    "\x00",
-    "é",
-    "*" * 300,
-    "../x",
-    "nan",
+    *("", "\x1b[31m", "[/red]", "a\nb", "\u202e", "\ud800", "\x00", "é", "*" * 300, "../x", "nan"),
 )
 
 
