@@ -65,20 +65,10 @@ def bert() -> nets.Model:
 
 def llama() -> nets.Model:
     """A 12-layer Llama of 256."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=256,
-        intermediate_size=688,
-        num_hidden_layers=12,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        vocab_size=4096,
-        max_position_embeddings=TOKENS,
-    )
-    model = nets.Only(LlamaForCausalLM(config).eval(), "logits", use_cache=False)
-    return model, (torch.randint(0, 4096, (1, TOKENS)),)
+    sizes = {"hidden_size": 256, "intermediate_size": 688, "vocab_size": 4096}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    model = nets.llama_of(12, TOKENS, **sizes, **heads)
+    return nets.Only(model, "logits", use_cache=False), (torch.randint(0, 4096, (1, TOKENS)),)
 
 
 MODELS = {"bert-12": bert, "minilm-l6": minilm.model, "llama-12": llama}

@@ -31,24 +31,14 @@ LAYERS = 4
 
 def llama(layers: int) -> nets.Model:
     """A random Llama of 2048 in bfloat16: 131 million weights, and 47 million a layer."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=layers,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        vocab_size=32000,
-        max_position_embeddings=TOKENS,
-        dtype="bfloat16",
-    )
+    sizes = {"hidden_size": 2048, "intermediate_size": 5632, "vocab_size": 32000}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 8}
     torch.set_default_dtype(torch.bfloat16)
     try:
-        model = nets.Only(LlamaForCausalLM(config).eval(), "logits", use_cache=False)
+        model = nets.llama_of(layers, TOKENS, dtype="bfloat16", **sizes, **heads)
     finally:
         torch.set_default_dtype(torch.float32)
-    return model, (torch.randint(0, 32000, (1, TOKENS)),)
+    return nets.Only(model, "logits", use_cache=False), (torch.randint(0, 32000, (1, TOKENS)),)
 
 
 def etdev(plugin: object) -> Callable[[ExportedProgram, Path], None]:

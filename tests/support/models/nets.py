@@ -43,7 +43,7 @@ def mobilenet() -> Model:
 
 def llama(layers: int = 2) -> Model:
     """A small Llama with random weights."""
-    model = _llama(layers, context=64)
+    model = llama_of(layers, context=64)
     return Only(model, "logits", use_cache=False), (torch.randint(0, 256, (1, 16)),)
 
 
@@ -65,23 +65,18 @@ def bert(layers: int = 2) -> Model:
 
 def cached_llama(layers: int = 2, context: int = 32) -> Model:
     """A small Llama decoding one token at a position of its KV cache, random weights."""
-    return CachedLlama(_llama(layers, context), context), (torch.tensor([[7]]), torch.tensor([0]))
+    return CachedLlama(llama_of(layers, context), context), (torch.tensor([[7]]), torch.tensor([0]))
 
 
-def _llama(layers: int, context: int) -> Any:
+def llama_of(layers: int, context: int, **options: Any) -> Any:
+    """Return transformers' Llama with random weights; options are those of its config."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=256,
-        max_position_embeddings=context,
-    )
-    return LlamaForCausalLM(config).eval()
+    small = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 256}
+    small |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    lengths = {"num_hidden_layers": layers, "max_position_embeddings": context}
+    return LlamaForCausalLM(LlamaConfig(**{**small, **options}, **lengths)).eval()
 
 
 class CachedLlama(nn.Module):
