@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 from benchmarks import record
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
+from benchmarks.lowering import upstream
 from executorch.runtime import Runtime
 from support.models import decoders, minilm, nets
 
@@ -87,10 +86,9 @@ def measure(name: str, calls: int) -> dict[str, Any]:
     module, inputs = MODELS[name]()
     with torch.no_grad():
         ours, theirs = (torch.export.export(module, inputs) for _ in range(2))
-        upstream = to_edge_transform_and_lower(theirs, partitioner=[XnnpackPartitioner()])
         programs = {
             "etdev": bytes(Lowerer(["cpu"]).lower(ours).to_executorch().buffer),
-            "executorch": bytes(upstream.to_executorch().buffer),
+            "executorch": bytes(upstream(theirs).buffer),
         }
         expected = flat(module(*inputs))
         sides = {name: Side(program, inputs) for name, program in programs.items()}

@@ -18,11 +18,10 @@ from typing import Any
 import torch
 from attrs import asdict
 from benchmarks import record, rivals
+from benchmarks.lowering import upstream
 from etdev_tune.exchange import Failure, Request
 from etdev_tune.runners import Local
 from etdev_tune.statistics import ratio_of
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
 from support.models import minilm, nets
 from support.processes import DiedError, FailedError, apart
 
@@ -79,10 +78,7 @@ def programs(name: str, folder: Path, budget_s: float, threads: int) -> tuple[di
     try:
         # With gradients on it traces caches wrongly.
         with torch.no_grad():
-            upstream = to_edge_transform_and_lower(
-                torch.export.export(module, inputs), partitioner=[XnnpackPartitioner()]
-            )
-        buffer = upstream.to_executorch().buffer
+            buffer = upstream(torch.export.export(module, inputs)).buffer
         sides["executorch"] = folder / "executorch.pte"
         sides["executorch"].write_bytes(buffer)
     except Exception as error:
