@@ -14,14 +14,13 @@ from etdev.graph.nodes import graph_modules
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
-from etdev.lowering.compilation import bar
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.lowering.lowering import Lowering
-from etdev.pipeline import CONVERTING, run
+from etdev.pipeline import CONVERTING, Step, plan_and_compile, run
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.rules import check_claimed
 from etdev.quirks.table import Fixer
-from etdev.schema.plan import MethodPlan
+from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.stages import HAND_BACK, PLAN, OwnProgram
 from etdev.schema.stopwatch import Stopwatch
 from etdev.upstream.decompositions import quick_decompositions
@@ -45,25 +44,44 @@ def completed(
     fixer, own = Fixer(composition.quirks), {method: with_own_symbols(program)}
     expander = PluginExpander(WITHOUT_DIM_ORDER, plugins=composition.plugins, quirks=fixer)
     conversion = Conversion(Settings(WITHOUT_DIM_ORDER), expander, simplifies=False, prepares=False)
-    work = Lowering(composition, conversion, fixer, Stopwatch(), sources=own, programs=dict(own))
     compiler = Compiler(composition.plugins, tolerant=composition.options.falls_back)
+    work = Lowering(
+        composition,
+        conversion,
+        fixer,
+        Stopwatch(),
+        sources=own,
+        programs=dict(own),
+        barred=barred,
+        compiler=compiler,
+    )
     mode = fake_mode(own[method].graph.nodes)
     with settled(mode), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
         warnings.simplefilter("ignore", EtdevWarning)
         run(CONVERTING[1:], work)
-        edge = work.programs[method]
-        whole = take_marks(edge)
-        while True:
-            plan, decided = composition.planner(expander, barred).plan(edge, method, whole)
-            check_claimed(PLAN.name, [plan], NO_PLUGIN)
-            if compiles:
-                compiler.compile({method: composition.split(decided, plan)})
-            if not bar(compiler.failures, barred):
-                break
+        work.converted = dict(work.programs)
+        work.whole = {method: take_marks(work.programs[method])}
+        if compiles:
+            plan_and_compile(work, _PLANNING)
+        else:
+            run(_PLANNING, work)
+    decided = work.programs[method]
     values = [node.meta.get("val") for node in decided.graph.nodes]
     written = fixer.apply(HAND_BACK, OwnProgram(_as_aten(decided)), method)
-    return plan, _with_new_bindings(written) if unbacked(values) else written
+    return work.plan[method], _with_new_bindings(written) if unbacked(values) else written
+
+
+def _plan_alone(work: Lowering) -> None:
+    """Plan a method by itself; ExecuTorch's edge program is checked against the settings later."""
+    (method, program), *_ = work.converted.items()
+    planner = work.composition.planner(work.conversion.expander, work.barred)
+    plan, decided = planner.plan(program, method, work.whole[method])
+    check_claimed(PLAN.name, [plan], NO_PLUGIN)
+    work.plan, work.programs = Plan((plan,)), {method: decided}
+
+
+_PLANNING = (Step(PLAN, _plan_alone),)
 
 
 @guarded(HAND_BACK.name)

@@ -121,8 +121,10 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         source = Method(self.method, exported_program)
         self._composition.quirks.refuse([EXPORT], source, self.method)
         self._barred = {}
-        given = exported_program, self.method
-        return self._planned(lambda own: completed(*given, own, self._barred, self._compiles))[1]
+        _, program = self._planned(
+            lambda own: completed(exported_program, self.method, own, self._barred, self._compiles)
+        )
+        return program
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""

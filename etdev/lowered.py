@@ -27,6 +27,7 @@ from etdev.schema.stopwatch import Stopwatch
 from etdev.upstream.tracing import exclusive_tracing, forgotten_code
 from etdev.verify.verification import Verification
 from etdev.verify.verifier import STEPS, Verifier
+from etdev.verify.verifying import Verifying
 
 
 @define(eq=False, slots=False, repr=False)
@@ -191,7 +192,6 @@ class Lowered:
         CHILD.start()
         with nullcontext("") if path else scratch() as folder:
             saved = Path(path) if path else self.save(Path(folder) / "program.pte", config)
-            done = list[Verification]()
             verifier = Verifier(
                 saved,
                 self.lowering.references,
@@ -203,12 +203,11 @@ class Lowered:
                 plugins=self.lowering.composition.plugins,
                 runner=runner,
             )
-            emission = Emission(self.lowering, path=saved)
-            emission.verifier = lambda _: done.append(verifier.verify(inputs))
-            run(VERIFYING, emission)
+            work = Verifying(verifier, inputs, self.stages)
+            run(VERIFYING, work)
         if self.strict if strict is None else strict:
-            done[0].require("leave out strict, or --verify, to accept that")
-        return done[0]
+            work.verification.require("leave out strict, or --verify, to accept that")
+        return work.verification
 
     def _emitted(self, emission: Emission) -> Emission:
         """Emit a program, and check it against this machine's kernels and the budget."""
@@ -216,7 +215,7 @@ class Lowered:
         with exclusive_tracing(), forgotten_code():
             self._weights.refuse_changes()
             run(EMITTING, emission)
-            self.lowering.plan = self.plan.with_fixes(emission.fixer.fixes)
+            self.lowering.plan = emission.plan
             methods = methods_of(emission.emitted.program.executorch_program)
             warn_of_missing(methods, options.strict)
             if options.budget and options.budget.runtime_bytes is not None:

@@ -9,7 +9,7 @@ to ExecuTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -35,8 +35,9 @@ from etdev.schema import stages as named
 from etdev.schema.method import Method
 from etdev.schema.stages import Stage
 from etdev.upstream.tracing import without_full_collections
+from etdev.verify.verifying import Verifying
 
-W = TypeVar("W", Lowering, Emission)
+W = TypeVar("W", Lowering, Emission, Verifying)
 
 
 @frozen(eq=False)
@@ -158,7 +159,7 @@ def join(work: Emission) -> None:
 
 def emit(work: Emission) -> None:
     """Plan memory and emit the program, with ExecuTorch's own passes."""
-    done, plan = work.lowering, work.lowering.plan.with_fixes(work.fixer.fixes)
+    done, plan = work.lowering, work.plan
     manager = done.manager(work.programs)
     embed_state(manager, plan.state)
     if work.with_ledger:
@@ -179,9 +180,9 @@ def audit(work: Emission) -> None:
     work.emitted.audit(work.lowering.plan, read(work.path).methods, work.who)
 
 
-def verify(work: Emission) -> None:
+def verify(work: Verifying) -> None:
     """Run the .pte, call by call, and compare it with eager PyTorch."""
-    work.verifier(work.path)
+    work.verification = work.verifier.verify(work.inputs)
 
 
 EXPORTING = (Step(named.EXPORT, export_methods),)
@@ -221,8 +222,22 @@ def decide(work: Lowering) -> None:
     run(PLANNING, work)
 
 
+def plan_and_compile(work: Lowering, planning: Sequence[Step[Lowering]] = PLANNING) -> None:
+    """Run the stages from the plan to compiled partitions, and again where a compiler failed."""
+    run(planning, work)
+    run(COMPILING, work)
+    while work.compiler.failures:
+        faults = bar(work.compiler.failures, work.barred)
+        try:
+            run(planning, work)
+        except EtdevError as error:
+            # Such as a budget for portable kernels: the reason is what could not be compiled.
+            raise error from faults[0]
+        run(COMPILING, work)
+
+
 def lower(work: Lowering, compilation: Compilation) -> None:
-    """Run the stages up to compiled partitions; again from the plan where a compiler failed.
+    """Run the stages up to compiled partitions.
 
     A lowering that is converted already is planned and compiled only. Workers begin meanwhile.
     """
@@ -231,17 +246,8 @@ def lower(work: Lowering, compilation: Compilation) -> None:
         if not work.converted:
             run(EXPORTING, work)
             convert(work)
-        run(PLANNING, work)
         tell, tolerant = CompileProgress(work), work.composition.options.falls_back
         work.compiler = Compiler(work.composition.plugins, memory, tell, dispatcher, tolerant)
-        run(COMPILING, work)
-        while work.compiler.failures:
-            faults = bar(work.compiler.failures, work.barred)
-            try:
-                run(PLANNING, work)
-            except EtdevError as error:
-                # Such as a budget for portable kernels: the reason is what could not be compiled.
-                raise error from faults[0]
-            run(COMPILING, work)
+        plan_and_compile(work)
     known = growths(work.plan.methods, work.programs, work.compiler.modules)
     work.plan = evolve(work.plan, growths=tuple(known))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import Factory, define, field
@@ -11,6 +11,7 @@ from executorch.exir import ExecutorchBackendConfig
 from etdev.lowering.lowering import Lowering
 from etdev.pte.emit import Emitted
 from etdev.quirks.table import Fixer
+from etdev.schema.plan import Plan
 from etdev.schema.stages import OwnProgram
 from etdev.schema.stopwatch import Stopwatch
 
@@ -32,7 +33,6 @@ class Emission:
         with_record: Keep programs for ExecuTorch's Inspector.
         path: The .pte to write, or one that is written.
         who: The name of the .pte in errors.
-        verifier: Runs the .pte.
         fixer: The rows of the quirks table at work.
         programs: The methods with the calls of delegates, by name.
         emitted: The emitted program.
@@ -44,10 +44,14 @@ class Emission:
     with_record: bool = False
     path: Path = Path()
     who: str = ""
-    verifier: Callable[[Path], None] = lambda _: None
     fixer: Fixer = field(default=Factory(_fixer, takes_self=True), init=False)
     programs: Mapping[str, OwnProgram] = field(factory=dict, init=False)
     emitted: Emitted = field(init=False)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the lowering, with what the rows have changed in this emission so far."""
+        return self.lowering.plan.with_fixes(self.fixer.fixes)
 
     @property
     def stages(self) -> Stopwatch:
