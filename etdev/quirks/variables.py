@@ -28,7 +28,7 @@ _PLAIN = (int, float, complex, str, bytes)
 _WHOLE = (torch.Tensor, ModuleType, random.Random, logging.Logger, *_PLAIN)
 # Packages whose functions keep caches and logs, on which no result depends.
 _TRUSTED = {"torch", "etdev", *sys.stdlib_module_names} - {"__main__"}
-_CLOCKS = {"time", "datetime"}
+_CLOCKS = ("time", "datetime")
 _REGISTERED = ("_buffers", "_parameters", "_modules")
 
 
@@ -89,7 +89,8 @@ def _methods(kind: type) -> Iterator[Variable]:
     """Yield `forward` of a class, if it has its own, and the methods that it names."""
     forward = vars(kind).get("forward")
     if isinstance(forward, FunctionType):
-        for name in ("forward", *_names(inspect.unwrap(forward).__code__)):
+        code = getattr(inspect.unwrap(forward), "__code__", forward.__code__)
+        for name in ("forward", *_names(code)):
             method = inspect.getattr_static(kind, name, None)
             if isinstance(method, FunctionType):
                 yield Variable(name, kind, name, method)
@@ -105,8 +106,10 @@ def _parts(name: str, value: object) -> Iterable[Variable] | None:
     is_module = isinstance(value, torch.nn.Module)
     if isinstance(value, _WHOLE) or (callable(value) and not is_module and not _is_own(value)):
         return None
-    if isinstance(value, Mapping):
-        return [Variable(f"{name}[{key!r}]", value, key, part) for key, part in value.items()]
+    if isinstance(value, dict):
+        # A dict of transformers imports all its models if it is asked for items.
+        items = dict.items(value)
+        return [Variable(f"{name}[{key!r}]", value, key, part) for key, part in items]
     if isinstance(value, (list, tuple)):
         return [Variable(f"{name}[{key}]", value, key, part) for key, part in enumerate(value)]
     held: Mapping[str, object] = getattr(value, "__dict__", {})
@@ -130,9 +133,10 @@ def _named(function: FunctionType) -> Iterator[Variable]:
         # It may have no value yet.
         with suppress(ValueError):
             yield Variable(f"{code.co_name}.{key}", cell, "cell_contents", cell.cell_contents)
-    for each in inspect.signature(function, follow_wrapped=False).parameters.values():
-        if each.default is not each.empty:
-            yield Variable(f"{code.co_name}.{each.name}", function, each.name, each.default)
+    arguments = reversed(code.co_varnames[: code.co_argcount])
+    defaults = zip(arguments, reversed(function.__defaults__ or ()), strict=False)
+    for key, value in (*defaults, *(function.__kwdefaults__ or {}).items()):
+        yield Variable(f"{code.co_name}.{key}", function, key, value)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -161,9 +165,9 @@ def _is_data(name: str, value: object) -> bool:
 def _identity(value: object) -> object:
     """Return what stays equal while a value stays as it is."""
     if isinstance(value, ModuleType) or callable(value):
-        names = {getattr(value, "__name__", ""), getattr(value, "__module__", "")}
+        names = (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
         # A clock always changes.
-        return object() if names & _CLOCKS else id(value)
+        return object() if any(name in names for name in _CLOCKS) else id(value)
     if isinstance(value, torch.Tensor):
         # Some have no values, and weights may be large.
         with suppress(Exception):

@@ -398,10 +398,21 @@ def memoised(self, x):
     return x + COUNTS["table"]
 
 
+class Lazy(dict):
+    """A dict that does much when it is asked for its items."""
+
+    def items(self):
+        raise AssertionError("asked")
+
+
+LAZY = Lazy(scale=2)
+
+
 @pytest.mark.parametrize(
     "call",
     [
         cached,
+        lambda self, x: x * LAZY["scale"],
         scaled_weights,
         memoised,
         calls_a_shared_module,
