@@ -37,7 +37,7 @@ from etdev.schema.stages import EMIT, OwnProgram
 from etdev.schema.tensors import STARTED
 from etdev.upstream.emission import NamedDataStore
 from etdev.verify.oracle import EagerCall
-from etdev.verify.tolerance import Tolerance, scales_of
+from etdev.verify.tolerance import Tolerance, steps_of
 
 
 @define(eq=False, slots=False)
@@ -110,10 +110,10 @@ class Bisection:
         self, partition: Partition, outcome: ChildResult, tolerance: Tolerance, rounding: float
     ) -> str | None:
         names = [tensor.name for tensor in partition.outputs]
-        scales = [max(scale, rounding) for scale in scales_of(self.program, names)]
+        slack = [max(step, rounding) for step in steps_of(self.program, names)]
         for ran, values in zip(outcome.values, self.values, strict=False):
             expected = [values[name] for name in names]
-            if problem := tolerance.mismatch(ran.outputs, expected, scales=scales):
+            if problem := tolerance.mismatch(ran.outputs, expected, slack=slack):
                 return problem
         return None
 

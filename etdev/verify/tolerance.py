@@ -64,12 +64,12 @@ class Tolerance:
     Args:
         relative: Allowed error of floating-point outputs, times the output's largest value.
         steps: Allowed error of int8 and uint8 outputs.
-        scales: For each output the size of the steps that its values have; 0 without steps.
+        slack: For each output, the error that it may have whatever its values are.
     """
 
     relative: float = 0.0
     steps: int = 0
-    scales: Sequence[float] = ()
+    slack: Sequence[float] = ()
 
     @classmethod
     def of(
@@ -100,7 +100,7 @@ class Tolerance:
         return cls(
             max((*known, QUANTISED if quantised else 0.0)),
             int(quantised),
-            scales_of(program, outputs),
+            steps_of(program, outputs),
         )
 
     @property
@@ -108,51 +108,46 @@ class Tolerance:
         """The largest error of what is left of values of about 1 that cancel."""
         return self.relative * 1e-2
 
-    def allowed(self, expected: torch.Tensor, scale: float = 0.0) -> float:
-        """Return the absolute error that an output may have, with steps of a size."""
+    def allowed(self, expected: torch.Tensor, slack: float = 0.0) -> float:
+        """Return the absolute error that an output may have."""
         if _is_whole(expected):
             known = dtype_of(expected.dtype)
             return self.steps if (known.kind, known.size_bytes) == (INTEGER, 1) else 0
         finite = expected[expected.isfinite()].abs()
         largest = float(finite.max()) if finite.numel() else 0.0
-        return max(self.relative * largest, _ROUNDED * scale, TINY)
+        return max(self.relative * largest, slack, TINY)
 
     def judge(self, outputs: Sequence[Any], call: EagerCall) -> Judgement:
         """Compare the outputs of a call by all rules, those that call PyTorch again last."""
-        problem = self.mismatch(outputs, call.outputs, scales=self.scales)
+        problem = self.mismatch(outputs, call.outputs, slack=self.slack)
         if problem is None or call.edge or len(outputs) != len(call.outputs):
             return Judgement(problem)
         moved = (min(off, self.rounding) for off in call.moved(self.rounding))
-        scales = list(map(max, zip_longest(self.scales, moved, fillvalue=0.0)))
+        slack = list(map(max, zip_longest(self.slack, moved, fillvalue=0.0)))
         decided, left_out = self._decided(outputs, call)
-        if not (problem := self.mismatch(decided, call.outputs, scales=scales)):
-            return Judgement(left_out=left_out)
-        exact = call.exact()
-        if exact and not self.mismatch(decided, exact, scales=scales):
-            return Judgement(left_out=left_out, by_float64=True)
-        return Judgement(problem)
+        problem = self.mismatch(decided, call.outputs, slack=slack)
+        exact = call.exact() if problem else []
+        by_float64 = bool(exact) and not self.mismatch(decided, exact, slack=slack)
+        return Judgement(None if by_float64 else problem, left_out, by_float64)
 
     def mismatch(
         self,
         values: Sequence[Any],
         expected: Sequence[Any],
         kind: str = "output",
-        scales: Sequence[float] = (),
+        slack: Sequence[float] = (),
     ) -> str | None:
-        """Describe how values depart from eager PyTorch's; None if they are near enough.
-
-        Each may be off by its scale, if there are some.
-        """
+        """Describe how values depart from eager PyTorch's; None if they are near enough."""
         values = [value for value in values if value is not None]
         if len(values) != len(expected):
             return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
         for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-            scale = scales[index] if index < len(scales) else 0.0
-            if problem := self._mismatch(value, wanted, scale):
+            own = slack[index] if index < len(slack) else 0.0
+            if problem := self._mismatch(value, wanted, own):
                 return f"{kind} {index} {problem}"
         return None
 
-    def _mismatch(self, value: Any, wanted: Any, scale: float) -> str | None:
+    def _mismatch(self, value: Any, wanted: Any, slack: float) -> str | None:
         if isinstance(wanted, str) or isinstance(value, str):
             return None if value == wanted else f"is {value!r}, in eager PyTorch {wanted!r}"
         a, b = torch.as_tensor(value), torch.as_tensor(wanted)
@@ -161,7 +156,7 @@ class Tolerance:
             return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
         if tensors and a.dtype != b.dtype:
             return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
-        error, allowed = OutputError.of(a, b), self.allowed(b, scale)
+        error, allowed = OutputError.of(a, b), self.allowed(b, slack)
         # False if the error is NaN.
         if error.max_error <= allowed:
             return None
@@ -187,11 +182,11 @@ class Tolerance:
         return decided, sum(int(masks[place].sum()) for place in integers)
 
 
-def scales_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
-    """Return the scales of the values that ops of a program dequantise; 0 for other values."""
+def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
+    """Return the step between the values that an op of a program dequantises; 0 for others."""
     nodes = {node.name: node for node in program.graph.nodes}
     found = [nodes.get(name) for name in names]
-    return [float(n.args[1]) if n and op_name(n) == _DEQUANTISER else 0.0 for n in found]
+    return [_ROUNDED * n.args[1] if n and op_name(n) == _DEQUANTISER else 0.0 for n in found]
 
 
 def is_telling(value: Any) -> bool:
