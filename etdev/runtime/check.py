@@ -99,10 +99,11 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
         devices = sorted({arena.device for arena in method.arenas if not arena.device.is_cpu})
         if devices:
             lines.append(
-                f"method {method.name}: memory is planned on {', '.join(map(str, devices))}; "
-                "executorch.runtime, the Python loader that etdev run uses, plans all memory on "
-                "the host, so load it with ExecuTorch's Module"
+                f"method {method.name}: memory is planned on {', '.join(map(str, devices))}; its "
+                "loader has to allocate it there: ExecuTorch's Module, or executorch.runtime from "
+                "1.5 on in a build with a backend for the device"
             )
+        lines += [f"method {method.name}: {text}" for text in _streams(method)]
         lines += [f"method {method.name}: load {m} for its kernels" for m in kernel_modules(method)]
     lines += loading(artifact.state)
     if not artifact.shares_state and len(artifact.methods) > 1:
@@ -114,6 +115,20 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
         f"{key} is a shared library, and no plugin here knows whose" for key in sorted(native)
     ]
     return lines
+
+
+def _streams(method: MethodArtifact) -> Iterable[str]:
+    """Yield a line for each CUDA device on which several backends run."""
+    backends: dict[Device, dict[str, None]] = {}
+    for delegate in method.delegates:
+        if delegate.device.type == "cuda":
+            backends.setdefault(delegate.device, {})[delegate.backend_id] = None
+    for device, names in backends.items():
+        if len(names) > 1:
+            yield (
+                f"{' and '.join(names)} run on {device}, each on a stream of its own: run them on "
+                "one, in C++ by a CallerStreamGuard, or values between them may be read too early"
+            )
 
 
 def _missing_in_runtime(artifact: Artifact, runner: Runner) -> Iterable[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from etdev.errors import EtdevError, MethodError
+from etdev.schema.device import Device
 from etdev.schema.displayed import Displayed
 from etdev.schema.documents import PLAN
 from etdev.schema.fix import Fix
@@ -25,7 +26,10 @@ from etdev.schema.tensors import (
     loading,
     repeats,
 )
-from etdev.schema.wording import counted
+from etdev.schema.wording import counted, listed
+
+# More values than these are counted instead of named.
+_NAMED = 3
 
 
 @frozen(repr=False)
@@ -69,6 +73,26 @@ class MethodPlan(Displayed):
         constants = {constant.name: constant for constant in every if constant.inside}
         return sum((c.copies - 1) * c.size_bytes for c in constants.values())
 
+    @property
+    def races(self) -> list[str]:
+        """A line for each two backends that hand values to one another on a CUDA device.
+
+        Each enqueues its work on a stream of its own and returns before it is done.
+        """
+        makers = {tensor.name: own for own in self.partitions for tensor in own.outputs}
+        found: dict[tuple[str, str, Device], dict[str, None]] = {}
+        for reader in (own for own in self.partitions if own.device.type == "cuda"):
+            for name in (tensor.name for tensor in reader.inputs if tensor.name in makers):
+                maker = makers[name]
+                if maker.device == reader.device and maker.backend_id != reader.backend_id:
+                    pair = maker.backend_id, reader.backend_id, reader.device
+                    found.setdefault(pair, {})[name] = None
+        return [
+            f"{maker} hands {listed(list(names), _NAMED)} to {reader} on {device} without a copy: "
+            "run both on one stream, in C++ by a CallerStreamGuard, else one may read too early"
+            for (maker, reader, device), names in found.items()
+        ]
+
     def owner(self, node: str) -> str | None:
         """Return the plugin that owns a node; None for a delegate the program came with."""
         return self.ledger[node].owner
@@ -83,12 +107,13 @@ class MethodPlan(Displayed):
 
     @property
     def caveats(self) -> list[str]:
-        """A line for each way in which a plugin computes some ops differently from PyTorch."""
+        """A line for each way in which ops may compute differently from PyTorch."""
         ops: dict[tuple[str, str], dict[str, None]] = {}
         for entry in self.ledger:
             if entry.caveat:
                 ops.setdefault((entry.holder, entry.caveat), {})[entry.op] = None
-        return [f"{plugin} {text}: {', '.join(of)}" for (plugin, text), of in ops.items()]
+        lines = [f"{plugin} {text}: {', '.join(of)}" for (plugin, text), of in ops.items()]
+        return [*lines, *self.races]
 
 
 @frozen(repr=False)

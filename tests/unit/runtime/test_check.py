@@ -34,6 +34,12 @@ NAME_IT = "name it, as in --target cpu,cuda:0, or lower for one of these"
 ADD = Function(torch.add)
 
 
+class OtherAccelerator(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=b"other")
+
+
 def test_a_program_that_runs_has_no_problems(mlp_lowered, mlp_pte):
     plugins = Lowerer(["cpu"]).plugins
     assert check(mlp_pte, plan=mlp_lowered.plan, plugins=plugins) == []
@@ -124,12 +130,27 @@ def test_a_program_etdev_did_not_make_is_checked_too(tmp_path):
     assert check(path) == []
 
 
-def test_where_python_plans_memory_otherwise_is_noted(on_cuda, mlp_pte):
+def test_memory_that_a_loader_has_to_allocate_on_a_device_is_noted(on_cuda, mlp_pte):
     assert notes(mlp_pte) == []
     assert notes(on_cuda) == [
-        "method forward: memory is planned on cuda:0; executorch.runtime, the Python loader that "
-        "etdev run uses, plans all memory on the host, so load it with ExecuTorch's Module"
+        "method forward: memory is planned on cuda:0; its loader has to allocate it there: "
+        "ExecuTorch's Module, or executorch.runtime from 1.5 on in a build with a backend for the "
+        "device"
     ]
+
+
+def test_backends_that_share_a_gpu_are_noted(tmp_path):
+    plugins = [
+        Accelerator("first", ops=("sin",), device=CUDA0),
+        Accelerator("second", ops=("cos",), device=CUDA0, backend="OtherAccelerator"),
+    ]
+    model = Function(lambda x: x.sin().cos())
+    path = Lowerer(plugins).lower(model, X[:1]).save(tmp_path / "two.pte")
+    assert notes(path)[-1] == (
+        "method forward: FakeAccelerator and OtherAccelerator run on cuda:0, each on a stream of "
+        "its own: run them on one, in C++ by a CallerStreamGuard, or values between them may be read "
+        "too early"
+    )
 
 
 def test_kernels_that_a_runtime_has_to_load_first_are_noted(tmp_path):
