@@ -148,8 +148,8 @@ def test_backends_that_share_a_gpu_are_noted(tmp_path):
     path = Lowerer(plugins).lower(model, X[:1]).save(tmp_path / "two.pte")
     assert notes(path)[-1] == (
         "method forward: FakeAccelerator and OtherAccelerator run on cuda:0, each on a stream of "
-        "its own: run them on one, in C++ by a CallerStreamGuard, or values between them may be read "
-        "too early"
+        "its own: run them on one, in C++ by a CallerStreamGuard, or values between them may be "
+        "read too early"
     )
 
 
