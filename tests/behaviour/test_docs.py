@@ -17,10 +17,10 @@ from etdev_cpp.cli import APP
 from etdev_cpp.size import SIZE
 from etdev_tune.precision.schemes import plugin_schemes
 from etdev_tune.report import TUNING
-from executorch.runtime import Runtime
 from support import documents, reference
 from support.documents import GUIDE, INTEGRATION, README, ROOT, blocks
 from support.shell.distributions import describe
+from support.toys.runtime import assert_agrees
 from torch import nn
 
 import etdev
@@ -412,13 +412,7 @@ PAIRS = {
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_plugin_of_the_readme_adds_as_pytorch_does(pair, alpha):
     model, inputs = Add(alpha), PAIRS[pair]
-    lowered = Lowerer([adder()]).lower(model, inputs)
-    buffer = lowered.to_executorch().buffer
-    program = Runtime.get().load_program(buffer)
-    (output,) = program.load_method("forward").execute(list(inputs))
-    expected = model(*inputs)
-    assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
-    torch.testing.assert_close(output, expected)
+    assert_agrees(Lowerer([adder()]).lower(model, inputs), model, inputs)
 
 
 @pytest.mark.parametrize("alpha", [1, 3])

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from executorch.runtime import Runtime
 from support.toys.moody import Moody
+from support.toys.runtime import assert_agrees
 from torch import nn
 
 from etdev import Lowerer
@@ -50,9 +50,7 @@ def test_an_error_names_the_partition_and_its_module_and_keeps_the_cause(moody):
     assert isinstance(caught.value.__cause__.__cause__, KeyError)
 
 
-def test_a_partition_that_fails_goes_to_the_next_plugin_and_no_other_is_compiled_again(
-    moody, tmp_path
-):
+def test_a_partition_that_fails_goes_to_the_next_plugin_and_no_other_is_compiled_again(moody):
     plugin = moody(fails=MUL)
     lowered = Lowerer([plugin, "cpu"], on_failure="fallback").lower(Net(), (X,))
     assert plugin.ops() == [ADD, MUL, SUB]
@@ -67,9 +65,7 @@ def test_a_partition_that_fails_goes_to_the_next_plugin_and_no_other_is_compiled
     assert {outcome.partition for outcome in lowered.outcomes} == {
         partition.name for partition in plan.partitions
     }
-    method = Runtime.get().load_program(lowered.save(tmp_path / "net.pte")).load_method("forward")
-    for x in (X, torch.randn(3, 4)):
-        torch.testing.assert_close(method.execute([x])[0], Net()(x))
+    assert_agrees(lowered, Net(), (X,), (torch.randn(3, 4),))
 
 
 def test_what_no_plugin_can_compile_is_left_to_portable_kernels(moody):
@@ -103,10 +99,9 @@ def test_another_word_for_a_failure_is_refused(tmp_path):
         Lowerer([], on_failure="ignore")
 
 
-def test_of_partitions_compiled_together_only_the_guilty_one_falls_back(moody, tmp_path):
+def test_of_partitions_compiled_together_only_the_guilty_one_falls_back(moody):
     plugin = moody(fails=MUL, compiler="MoodyTogetherBackend")
     lowered = Lowerer([plugin, "cpu"], on_failure="fallback").lower(Net(), (X,))
     owners = {entry.op: entry.owner for entry in lowered.plan["forward"].ledger}
     assert (owners[ADD], owners[MUL], owners[SUB]) == ("moody", "cpu", "moody")
-    method = Runtime.get().load_program(lowered.save(tmp_path / "net.pte")).load_method("forward")
-    torch.testing.assert_close(method.execute([X])[0], Net()(X))
+    assert_agrees(lowered, Net(), (X,))

@@ -5,12 +5,10 @@ import math
 
 import pytest
 import torch
-from executorch.exir import to_edge, to_edge_transform_and_lower
-from executorch.runtime import Runtime
-from support.toys.runtime import assert_agrees, execute
+from executorch.exir import to_edge
+from support.toys.runtime import assert_agrees, by_partitioner, execute
 from torch import nn
 
-import etdev
 from etdev import Lowerer
 from etdev.errors import LoweringError
 
@@ -272,12 +270,6 @@ def test_an_edge_program_of_the_caller_is_completed_and_not_changed():
     assert torch.equal(second, torch.full((4,), 9.0))
 
 
-def partitioned(module, *inputs):
-    with torch.no_grad():
-        program = torch.export.export(module, inputs)
-    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-
-
 def with_a_part_of_a_tensor():
     layer = nn.Linear(4, 3)
     layer.weight = nn.Parameter(torch.randn(2, 3, 4)[1])
@@ -295,11 +287,9 @@ def with_a_part_of_a_tensor():
 )
 def test_a_partitioner_keeps_state_too(module, shape):
     inputs = calls(*shape)
-    buffer = partitioned(copy.deepcopy(module), *inputs[0]).to_executorch().buffer
-    loaded = Runtime.get().load_program(buffer).load_method("forward")
-    for x in inputs:
-        (output,) = loaded.execute(list(x))
-        torch.testing.assert_close(output, module(*x))
+    with torch.no_grad():
+        manager = by_partitioner(copy.deepcopy(module), inputs[0], ["cpu"])
+    assert_agrees(manager, module, *inputs)
 
 
 def test_a_partitioner_refuses_a_result_that_the_next_branch_overwrites():
@@ -308,4 +298,4 @@ def test_a_partitioner_refuses_a_result_that_the_next_branch_overwrites():
         return first + torch.cond(x.max() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
 
     with pytest.raises(LoweringError, match="or misplace its view; lower with"):
-        partitioned(Stateful(step), torch.randn(4))
+        by_partitioner(Stateful(step), (torch.randn(4),), ["cpu"])

@@ -2,13 +2,9 @@
 
 import pytest
 import torch
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
-    get_symmetric_quantization_config,
-)
+from support.quirks.quantised import pt2e
 from support.toys.runtime import assert_agrees
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from etdev import Lowerer
 
@@ -31,10 +27,7 @@ class Residual(nn.Module):
 def test_quantisers_go_with_the_layers_that_are_left_to_others():
     """Alone, they can't be compiled, and XNNPACK could no longer take the layers in 8 bits."""
     inputs = (torch.randn(1, 3, 8, 8),)
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
-    module = prepare_pt2e(torch.export.export(Residual().eval(), inputs).module(), quantizer)
-    module(*inputs)
-    module = convert_pt2e(module)
+    module = pt2e(Residual(), *inputs)
     lowered = Lowerer([OpenVinoPlugin(precision="f32"), "cpu"]).lower(module, inputs)
     plan = lowered.plan["forward"]
     assert plan.owner("aten_convolution_default") == plan.owner("aten_convolution_default_1")

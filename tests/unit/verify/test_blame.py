@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
-    get_symmetric_quantization_config,
-)
+from support.quirks.quantised import pt2e
 from support.toys.altered import Altered, AlteredGraph, capped
 from torch import nn
 from torch.export import Dim
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from etdev import Lowerer
 from etdev.errors import VerifyError
@@ -50,15 +46,6 @@ def positive(module):
     return module.eval()
 
 
-def quantised(module, x):
-    """Quantise a model with the range of large inputs."""
-    program = torch.export.export(module, (x,), dynamic_shapes=ROWS)
-    quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
-    prepared = prepare_pt2e(program.module(), quantiser)
-    prepared(x)
-    return convert_pt2e(prepared)
-
-
 def blamed(lowered, calls):
     """The output that a verification refuses and the part that it blames."""
     with pytest.raises(VerifyError) as caught:
@@ -77,7 +64,7 @@ def case(kind):
     calls = [(torch.rand(n, 4) * scale,) for n, scale in zip(rows, (0.1, 5.0, 0.1), strict=True)]
     module = positive((Sums if kind == "state" else Layers)(nn.Linear(4, 4)))
     if kind == "int8":
-        module = quantised(module, *calls[1])
+        module = pt2e(module, *calls[1], ROWS)
     return module, None if kind == "state" else ROWS, calls
 
 

@@ -10,17 +10,13 @@ import pytest
 import torch
 from attrs import evolve
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
-    get_symmetric_quantization_config,
-)
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
 from support.models import nets
 from support.models.small import Function
+from support.quirks.quantised import pt2e
 from support.toys.accelerator import Accelerator
 from torch import nn
 from torch.export import Dim
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
 from etdev.cli import tables
@@ -225,12 +221,8 @@ def test_the_delegate_that_is_wrong_in_a_series_is_named_and_no_other():
     net = nn.Sequential(
         nn.Conv2d(4, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
     )
-    program = torch.export.export(net.eval(), (x,), dynamic_shapes=shapes)
-    quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
-    prepared = prepare_pt2e(program.module(), quantiser)
-    prepared(x)
     theirs = adapt(XnnpackPartitioner(), name="theirs")
-    lowered = Lowerer([theirs]).lower(convert_pt2e(prepared), (x,), dynamic_shapes=shapes)
+    lowered = Lowerer([theirs]).lower(pt2e(net, x, shapes), (x,), dynamic_shapes=shapes)
     what = refused(lowered).what
     assert what.startswith("step 1: output 0 is off by ")
     assert "; delegate theirs_0 (theirs, XnnpackBackend): output 0 is off by " in what
