@@ -18,7 +18,7 @@ from support.shell import invoke
 
 from etdev import Lowerer
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.entry import CHECKSUM_BYTES, Entry
+from etdev.delegate.cache.entry import CHECKSUM_BYTES, CacheEntry
 from etdev.errors import EtdevError
 from etdev.locking import Lock
 from etdev.pte.embedded_plan import read_ledger
@@ -239,7 +239,7 @@ def signed(data):
 
 
 def read_entry(data):
-    return Entry.from_bytes(data, "entry").results(1, "entry", Digests())
+    return CacheEntry.from_bytes(data, "entry").results(1, "entry", Digests())
 
 
 @budget(60)
@@ -253,7 +253,7 @@ def test_a_damaged_cache_entry_is_refused_or_read(entry, data):
 @budget(60)
 @given(data=st.data())
 def test_a_made_up_cache_entry_with_a_right_checksum_is_refused_or_read(entry, data):
-    known, file = Entry.from_bytes(entry, "entry"), io.BytesIO()
+    known, file = CacheEntry.from_bytes(entry, "entry"), io.BytesIO()
     head = data.draw(altered([known.key, known.content]))
     with ZipFile(file, "w") as zipped:
         zipped.comment = bytes(CHECKSUM_BYTES)

@@ -28,7 +28,7 @@ from support.toys.accelerator import Accelerator
 
 from etdev import Claim, Group, Lowerer, Plan, hookimpl
 from etdev.cli.main import main
-from etdev.delegate.cache.entry import MAGIC, Entry
+from etdev.delegate.cache.entry import MAGIC, CacheEntry
 from etdev.errors import EtdevError, EtdevWarning
 from etdev.locking import Lock
 from etdev.registry import parse
@@ -262,7 +262,7 @@ def _(desk):
 
 @fault("cache", "an entry is damaged")
 def _(desk):
-    return refused(lambda: Entry.from_bytes(MAGIC + bytes(100), "cache entry 0123"))
+    return refused(lambda: CacheEntry.from_bytes(MAGIC + bytes(100), "cache entry 0123"))
 
 
 @fault(".pt2", "its example inputs are a pickle that runs code")
@@ -344,7 +344,7 @@ def _(desk):
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*")}
     assert names == {"a.pte", "cache"}
     files = [path for path in (folder / "cache").rglob("*") if path.is_file()]
-    assert all(Entry.from_bytes(path.read_bytes(), path.name) for path in files if path.stem)
+    assert all(CacheEntry.from_bytes(path.read_bytes(), path.name) for path in files if path.stem)
     return "succeeds; the same bytes as ever, and no file of the killed ones is left"
 
 

@@ -17,7 +17,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.entry import Entry
+from etdev.delegate.cache.entry import CacheEntry
 from etdev.delegate.cache.folder import Folder
 from etdev.delegate.cache.key import name_of
 from etdev.delegate.cache.remote import Remote
@@ -53,14 +53,14 @@ class Cache:
         """True if a local or remote cache is usable."""
         return bool(self._places)
 
-    def load(self, key: str) -> Entry | None:
+    def load(self, key: str) -> CacheEntry | None:
         """Return the entry under a key; None without a sound one."""
         for place in list(self._places):
             data = self._tried(place, functools.partial(place.load, key))
             if data is None:
                 continue
             try:
-                entry = Entry.from_bytes(data, f"{place} {key[:12]}", key)
+                entry = CacheEntry.from_bytes(data, f"{place} {key[:12]}", key)
             except CacheError as error:
                 _warn(error)
                 continue
@@ -69,7 +69,7 @@ class Cache:
             return entry
         return None
 
-    def store(self, entry: Entry) -> None:
+    def store(self, entry: CacheEntry) -> None:
         """Keep an entry, in the folder and behind the URL."""
         data = entry.to_bytes()
         for place in list(self._places):
@@ -131,9 +131,9 @@ class Memory:
             # The entry of the fresh results replaces it.
             return None
 
-    def entry(self, task: Task, results: Sequence[PreprocessResult]) -> Entry:
+    def entry(self, task: Task, results: Sequence[PreprocessResult]) -> CacheEntry:
         """Return the entry of a task with a key, or raise Uncacheable."""
-        return Entry.of(results, task.key, self.weights)
+        return CacheEntry.of(results, task.key, self.weights)
 
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
         """Keep the results of a task; return the task, with the reason if that is not possible."""
@@ -144,7 +144,7 @@ class Memory:
             return evolve(task, why=str(error))
         return task
 
-    def store(self, entry: Entry) -> None:
+    def store(self, entry: CacheEntry) -> None:
         """Keep an entry if there is a cache."""
         if self.cache:
             self.cache.store(entry)
@@ -176,7 +176,7 @@ class CompilerCache:
 
     def store(self, name: bytes, data: bytes) -> None:
         """Keep data under a name."""
-        self.cache.store(Entry(self._key(name), None, {_DATA: data}))
+        self.cache.store(CacheEntry(self._key(name), None, {_DATA: data}))
 
     def _key(self, name: bytes) -> str:
         return str(blake3(f"kept in {self.place} ".encode() + name).hexdigest())

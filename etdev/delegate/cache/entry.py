@@ -32,7 +32,7 @@ _CURE = "the next lowering replaces it"
 
 
 @frozen
-class Entry:
+class CacheEntry:
     """An entry of the cache.
 
     Args:
@@ -45,7 +45,7 @@ class Entry:
     blobs: Mapping[str, bytes] = field(repr=False)
 
     @classmethod
-    def of(cls, results: Sequence[PreprocessResult], key: str, weights: Digests) -> Entry:
+    def of(cls, results: Sequence[PreprocessResult], key: str, weights: Digests) -> CacheEntry:
         """Make an entry of the results of one call, or raise Uncacheable if it can't keep one.
 
         A buffer with the very bytes of one of the program's weights is kept as their digest.
@@ -101,7 +101,7 @@ class Entry:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, data: bytes, who: str, key: str | None = None) -> Entry:
+    def from_bytes(cls, data: bytes, who: str, key: str | None = None) -> CacheEntry:
         """Read the bytes of an entry, which come from `who` and must have the key, if it is given.
 
         Raises:

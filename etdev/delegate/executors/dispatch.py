@@ -16,7 +16,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from etdev.delegate.cache.cache import Memory
-from etdev.delegate.cache.entry import Entry
+from etdev.delegate.cache.entry import CacheEntry
 from etdev.delegate.cache.key import settings
 from etdev.delegate.compiler_calls import Done, Task, compile_error, context
 from etdev.delegate.executors.parcel import LocalOnly, pack
@@ -142,7 +142,7 @@ class Dispatcher:
         try:
             if reply.local_only:
                 raise LocalOnly(reply.local_only)
-            entry = Entry.from_bytes(reply.entry, "a worker's reply", task.key)
+            entry = CacheEntry.from_bytes(reply.entry, "a worker's reply", task.key)
             count = len(task.call.jobs)
             results = entry.results(count, "a worker's reply", self.memory.weights)
         except (LocalOnly, CacheError) as error:

@@ -20,7 +20,7 @@ from torch import nn
 
 import etdev
 from etdev import Bypass, CacheSettings, EtdevWarning, Lowerer, hookimpl
-from etdev.delegate.cache.entry import Entry
+from etdev.delegate.cache.entry import CacheEntry
 from etdev.delegate.compiler_calls import Call
 from etdev.errors import CacheError
 
@@ -38,7 +38,7 @@ def _fresh_process(monkeypatch):
 def entries(folder):
     """The files of results; others are a compiler's own."""
     files = sorted(folder.rglob("*.entry"))
-    return [file for file in files if Entry.from_bytes(file.read_bytes(), "test").content]
+    return [file for file in files if CacheEntry.from_bytes(file.read_bytes(), "test").content]
 
 
 def states(lowered):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.entry import CHECKSUM_BYTES, MAGIC, Entry
+from etdev.delegate.cache.entry import CHECKSUM_BYTES, MAGIC, CacheEntry
 from etdev.errors import CacheError
 
 KEY = "0" * 64
@@ -34,8 +34,8 @@ def result(payload: bytes, handles=None, data: bytes = b"weights") -> Preprocess
 
 
 def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
-    data = Entry.of(results, KEY, Digests()).to_bytes()
-    return Entry.from_bytes(data, "test", KEY).results(len(results), "test", Digests())
+    data = CacheEntry.of(results, KEY, Digests()).to_bytes()
+    return CacheEntry.from_bytes(data, "test", KEY).results(len(results), "test", Digests())
 
 
 @settings(deadline=None, max_examples=50)
@@ -44,8 +44,8 @@ def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
 def test_results_survive(payloads):
     results = [result(payload, handles) for payload, handles in payloads]
     assert again(results) == results
-    entry = Entry.of(results, KEY, Digests())
-    assert entry.to_bytes() == Entry.of(again(results), KEY, Digests()).to_bytes()
+    entry = CacheEntry.of(results, KEY, Digests())
+    assert entry.to_bytes() == CacheEntry.of(again(results), KEY, Digests()).to_bytes()
 
 
 def test_a_weight_is_kept_by_its_digest():
@@ -55,9 +55,9 @@ def test_a_weight_is_kept_by_its_digest():
     known, other = Digests(), Digests()
     known.of("weight", weight)
     one = result(b"x", data=weight.numpy().tobytes())
-    entry = Entry.of([one], KEY, known)
+    entry = CacheEntry.of([one], KEY, known)
     assert one.data_store_output.buffers[0] not in entry.blobs.values()
-    assert len(Entry.of([one], KEY, other).blobs) == len(entry.blobs) + 1
+    assert len(CacheEntry.of([one], KEY, other).blobs) == len(entry.blobs) + 1
     assert entry.results(1, "test", known) == [one]
     with pytest.raises(CacheError, match="invalid results"):
         entry.results(1, "test", other)
@@ -85,7 +85,7 @@ def test_large_weights_are_in_their_buffers():
     for weight in weights:
         known.of("weight", weight)
     results = [result(b"", data=weight.contiguous().numpy().tobytes()) for weight in weights]
-    assert Entry.of(results, KEY, known).results(3, "test", known) == results
+    assert CacheEntry.of(results, KEY, known).results(3, "test", known) == results
 
 
 @pytest.mark.skipif(
@@ -111,7 +111,7 @@ def test_a_buffer_in_a_file_is_read(tmp_path):
 def test_what_an_entry_can_not_keep_is_named(fault, why):
     broken = PreprocessResult(**{"processed_bytes": b"", **fault})
     with pytest.raises(Uncacheable, match=why):
-        Entry.of([broken], KEY, Digests())
+        CacheEntry.of([broken], KEY, Digests())
 
 
 def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
@@ -122,8 +122,8 @@ def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
         one = result(b"x")
         change(one)
         with pytest.raises(Uncacheable, match="returns scratch, which an entry can't hold"):
-            Entry.of([one], KEY, Digests())
-    sound = Entry.of([result(b"x")], KEY, Digests())
+            CacheEntry.of([one], KEY, Digests())
+    sound = CacheEntry.of([result(b"x")], KEY, Digests())
     for place in (sound.content[0], sound.content[0]["data_store_output"]):
         place["scratch"] = [1]
         with pytest.raises(CacheError, match="invalid results"):
@@ -132,7 +132,7 @@ def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
     assert len(sound.results(1, "test", Digests())) == 1
 
 
-SOUND = Entry.of([result(b"payload", {1: (2,)})], KEY, Digests()).to_bytes()
+SOUND = CacheEntry.of([result(b"payload", {1: (2,)})], KEY, Digests()).to_bytes()
 
 
 @settings(deadline=None)
@@ -141,18 +141,18 @@ def test_one_changed_byte_is_noticed(position, change):
     data = bytearray(SOUND)
     data[position] ^= change
     with pytest.raises(CacheError):
-        Entry.from_bytes(bytes(data), "test", KEY)
+        CacheEntry.from_bytes(bytes(data), "test", KEY)
 
 
 @pytest.mark.parametrize("data", [b"", b"etdev entry 3\n" + SOUND[len(MAGIC) :], SOUND + b"\0"])
 def test_another_version_or_more_is_noticed(data):
     with pytest.raises(CacheError):
-        Entry.from_bytes(data, "test", KEY)
+        CacheEntry.from_bytes(data, "test", KEY)
 
 
 def test_an_entry_under_another_key_is_noticed():
     with pytest.raises(CacheError, match="is the entry of 000"):
-        Entry.from_bytes(SOUND, "test", "1" * 64)
+        CacheEntry.from_bytes(SOUND, "test", "1" * 64)
 
 
 def forged(head: object, compression: int = ZIP_STORED, blob: bytes = b"blob") -> bytes:
@@ -167,7 +167,7 @@ def forged(head: object, compression: int = ZIP_STORED, blob: bytes = b"blob") -
 
 
 def read(data: bytes, count: int = 1) -> list[PreprocessResult]:
-    return Entry.from_bytes(data, "test", KEY).results(count, "test", Digests())
+    return CacheEntry.from_bytes(data, "test", KEY).results(count, "test", Digests())
 
 
 RESULT = {"processed_bytes": "blob", "debug_handle_map": "None", "data_store_output": None}
