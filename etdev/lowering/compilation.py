@@ -24,7 +24,7 @@ from etdev.schema.stopwatch import PartitionProgress
 
 @define(eq=False)
 class Compilation:
-    """What compiles the partitions of lowerings, one after the other.
+    """The means by which partitions of lowerings are compiled, one lowering after the other.
 
     Args:
         composition: The plugins and the settings.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from etdev.quirks import (
     buffers,
     control_flow,
-    dtypes,
     emission,
     export,
     interface,
     memory_format,
     mutation,
+    promotion,
     repeatability,
     scalars,
     sharing,
@@ -75,7 +75,7 @@ QUIRKS: tuple[Row, ...] = (
     *mutation.QUIRKS,
     *state.QUIRKS,
     *buffers.QUIRKS,
-    *dtypes.QUIRKS,
+    *promotion.QUIRKS,
     # Between tensors of one dtype, fewer numbers are rounded.
     *scalars.QUIRKS,
     *emission.QUIRKS,
