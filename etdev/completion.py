@@ -17,8 +17,8 @@ from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.lowering.lowering import Lowering
 from etdev.pipeline import CONVERTING, Step, plan_and_compile, run
+from etdev.planner.checks import check_claimed
 from etdev.planner.partitioning import Verdicts
-from etdev.planner.rules import check_claimed
 from etdev.quirks.table import Fixer
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.stages import HAND_BACK, PLAN, OwnProgram

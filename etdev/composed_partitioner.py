@@ -25,8 +25,8 @@ from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.symbols import fake_mode, keep_ranges
 from etdev.lowering.composition import Composition, compose
+from etdev.planner.checks import check_claimed, check_plans
 from etdev.planner.partitioning import Verdicts
-from etdev.planner.rules import check_claimed, check_plans
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry

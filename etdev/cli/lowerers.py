@@ -20,7 +20,7 @@ def check(source: str | None, **lowering: Any) -> None:
 
     A misspelt name is then reported at once, and not after seconds of importing.
     """
-    from etdev.planner.rules import check_asked
+    from etdev.planner.checks import check_asked
     from etdev.registry.registry import load
     from etdev.registry.selection import names_of
     from etdev.schema.options import Options, resolved

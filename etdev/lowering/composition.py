@@ -1,4 +1,4 @@
-"""The composition: which plugins are asked, in which order, under which rules."""
+"""The composition: which plugins are asked, in which order, with which settings."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from etdev.errors import (
 from etdev.graph.expand import Expander
 from etdev.graph.symbols import fake_mode, keep_ranges
 from etdev.lowering.storage import stored_again
-from etdev.planner.partitioning import Verdicts
-from etdev.planner.placement import check_here
-from etdev.planner.planner import Planner
-from etdev.planner.rules import (
+from etdev.planner.checks import (
     check_asked,
     check_claimed,
     check_matched,
     check_methods,
     check_plans,
 )
+from etdev.planner.partitioning import Verdicts
+from etdev.planner.placement import check_here
+from etdev.planner.planner import Planner
 from etdev.quirks import QUIRKS
 from etdev.quirks.sharing import QUIRKS as SHARING
 from etdev.quirks.table import Table, rows_of

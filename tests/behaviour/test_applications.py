@@ -25,7 +25,7 @@ DOCUMENTED = {
     *("etdev.schema.partition", "etdev.schema.pins", "etdev.schema.plan"),
     *("etdev.schema.profile", "etdev.schema.reasons"),
 }
-# They repeat the settings of a lowering, until these are one class.
+# They write the registry and the lock of a candidate, which need the settings themselves.
 SETTINGS = ("builder", "finish", "outputs", "toml_writer")
 HEADER = "| name of `etdev.app` | what it gives |"
 

@@ -13,11 +13,10 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev import Lowered, Plan, Registry
+from etdev import Lowered, Lowerer, Plan, Registry
 from etdev.app import EagerMethod, Plugin, ProgramFile, files
 from etdev.errors import ArtifactError, EtdevError, PluginError, first_line
 from etdev.locking import Lock, lock_of
-from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
 from etdev.lowering.lowering import Lowering
 from etdev.pte.artifact import MethodArtifact
