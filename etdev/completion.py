@@ -68,7 +68,8 @@ def completed(
             run(_PLANNING, work)
     decided = work.programs[method]
     values = [node.meta.get("val") for node in decided.graph.nodes]
-    written = fixer.apply(HAND_BACK, OwnProgram(_as_aten(decided)), method)
+    again = _with_clones(_as_aten(decided), work.plan[method])
+    written = fixer.apply(HAND_BACK, OwnProgram(again), method)
     return work.plan[method], _with_new_bindings(written) if unbacked(values) else written
 
 
@@ -100,6 +101,47 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
                 node.meta["val"] = node.meta["val"].detach()
         module.recompile()
     return rebuilt(with_parts(program, verifiers=[Verifier]), copy_graph(program.graph))
+
+
+def given_constants(program: ExportedProgram, plan: MethodPlan) -> set[str]:
+    """Return the constants that delegates are given as inputs, instead of having them inside.
+
+    ExecuTorch can't copy a constant for each partition that reads it in a list.
+    """
+    nodes, given = {node.name: node for node in program.graph.nodes}, set()
+    for partition in plan.partitions:
+        for constant in partition.constants:
+            node = nodes[constant.name]
+            apart = any(reader.name not in partition.nodes for reader in node.users)
+            in_list = any(node not in (*n.args, *n.kwargs.values()) for n in node.users)
+            if not constant.inside or (apart and in_list):
+                given.add(constant.name)
+    return given
+
+
+def _with_clones(program: ExportedProgram, plan: MethodPlan) -> ExportedProgram:
+    """Clone the constants that delegates on another device are given; the program is changed.
+
+    ExecuTorch copies an input to a device from planned memory, and a constant has none.
+    """
+    given, readers = given_constants(program, plan), dict[str, set[str]]()
+    for partition in (own for own in plan.partitions if not own.device.memory.is_cpu):
+        for constant in partition.constants:
+            if constant.name in given and not constant.mutated:
+                readers.setdefault(constant.name, set()).update(partition.nodes)
+    graph = program.graph
+    for node in [node for node in graph.nodes if node.name in readers]:
+        names = readers[node.name]
+        first = next(user for user in graph.nodes if user.name in names and user in node.users)
+        with graph.inserting_before(first):
+            clone = graph.call_function(torch.ops.aten.clone.default, (node,))
+        clone.meta = {"val": node.meta["val"]}
+        node.replace_all_uses_with(
+            clone, lambda user, names=names: user.name in names, propagate_meta=False
+        )
+    if readers:
+        program.graph_module.recompile()
+    return program
 
 
 def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:

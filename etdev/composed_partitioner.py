@@ -16,7 +16,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
 
-from etdev.completion import completed
+from etdev.completion import completed, given_constants
 from etdev.delegate.backends import unasked
 from etdev.delegate.split import Split
 from etdev.edge.shared_state import shared_states
@@ -160,6 +160,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._refuse_whole_ops(program, plan)
         cure = "lower with etdev.Lowerer, which computes it otherwise"
         check_claimed("partitioner", [plan], cure)
+        self._refuse_given(program, plan)
         quirks.refuse(_PLANNED, Split(program, plan.partitions).uncompiled(), self.method)
         self._warn(plan)
         self.plan = plan
@@ -191,7 +192,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             raise LoweringError("partitioner", what, cure)
 
     def _tagged(self, program: ExportedProgram, plan: MethodPlan) -> PartitionResult:
-        given = _given(program, plan)
+        given = given_constants(program, plan)
         nodes = {node.name: node for node in program.graph.nodes}
         annotations = self._composition.annotations(plan)
         specs = {}
@@ -220,6 +221,17 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
                 cure = "lower with etdev.Lowerer, which decomposes it"
                 raise PluginError("partitioner", what, cure)
 
+    def _refuse_given(self, program: ExportedProgram, plan: MethodPlan) -> None:
+        """Refuse a constant that ExecuTorch would have to copy to a device at each call."""
+        given = given_constants(program, plan)
+        for partition in plan.partitions:
+            for constant in partition.constants:
+                away = not partition.device.memory.is_cpu
+                if away and constant.name in given and not constant.mutated:
+                    what = f"gives {partition.where} the constant {constant.target!r} as an input, "
+                    what += f"which ExecuTorch can't copy to {partition.device}"
+                    raise PluginError(partition.plugin, what, "lower with etdev.Lowerer")
+
     def _warn(self, plan: MethodPlan) -> None:
         """Warn of kernels that are wrong for some values, or refuse them under `strict`."""
         for entry in (e for e in plan.ledger if e.falls_back and e.caveat):
@@ -227,19 +239,3 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             what = f"{entry.op} ({entry.node}){place}: {entry.caveat}"
             error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
             warn_or_raise(error, self._composition.options.strict)
-
-
-def _given(program: ExportedProgram, plan: MethodPlan) -> set[str]:
-    """Return the constants that delegates are given as inputs, instead of having them inside.
-
-    ExecuTorch can't copy a constant for each partition that reads it in a list.
-    """
-    nodes, given = {node.name: node for node in program.graph.nodes}, set()
-    for partition in plan.partitions:
-        for constant in partition.constants:
-            node = nodes[constant.name]
-            apart = any(reader.name not in partition.nodes for reader in node.users)
-            in_list = any(node not in (*n.args, *n.kwargs.values()) for n in node.users)
-            if constant.inside and apart and in_list:
-                given.add(constant.name)
-    return given

@@ -28,7 +28,7 @@ from etdev.graph.signature import argument, unwritten_constants
 from etdev.registry.answers import Annotations
 from etdev.registry.snapshot import TensorWas
 from etdev.schema.partition import Partition
-from etdev.upstream.edge import unverified
+from etdev.upstream.edge import unverified, with_parts
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -73,9 +73,12 @@ class Split:
         return Join(self.program, self.partitions, lowered).build()
 
     def uncompiled(self) -> ExportedProgram:
-        """Return the method with calls of delegates without payloads."""
+        """Return the method with calls of delegates without payloads, to be looked at."""
         pairs = zip(self.programs, self.partitions, strict=True)
-        return self.join([LoweredBackendModule(p, own.backend_id, b"", []) for p, own in pairs])
+        lowered = [LoweredBackendModule(p, own.backend_id, b"", []) for p, own in pairs]
+        # ExecuTorch's verifier refuses what a joined method may have, such as clones of constants.
+        program = with_parts(self.program, verifiers=[self._verifier])
+        return Join(program, self.partitions, lowered).build()
 
     def _extract(self, partition: Partition) -> ExportedProgram:
         nodes, inside = self._nodes, [c for c in partition.constants if c.inside]

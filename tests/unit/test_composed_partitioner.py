@@ -9,11 +9,12 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from support.models import nets
 from support.models.small import PAIR, Attention, Function
 from support.toys import Takes
+from support.toys.accelerator import Accelerator as OnGpu
 from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 
 import etdev
-from etdev import Probe, hookimpl
+from etdev import Device, Probe, hookimpl
 from etdev.errors import (
     BudgetError,
     CompileError,
@@ -22,6 +23,7 @@ from etdev.errors import (
     LoweringError,
     PluginError,
 )
+from etdev.pte.read import methods_of
 from etdev.testing.fakes import Accelerator, FakeAccelerator
 
 pytestmark = [
@@ -285,3 +287,47 @@ def test_a_constant_in_a_list_and_elsewhere_is_given_to_both():
     module, x = Lists(lambda table, y: y[:2] + table), torch.randn(2, 3)
     manager = by_partitioner(module, (x,), [Takes("both", ("cat.default", "add.Tensor"))])
     assert_agrees(manager, module, (x,))
+
+
+@pytest.mark.parametrize(
+    ("claims", "function"),
+    [
+        ("mul", lambda x, w: (x * w, x.sin() + w)),
+        ("cat", lambda x, w: (torch.cat([x, w]), x.sin() + w)),
+    ],
+    ids=["outside of the delegate", "in a list and elsewhere"],
+)
+def test_a_constant_that_a_gpu_and_something_else_read_is_cloned_for_the_gpu(claims, function):
+    class Reading(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("w", torch.randn(2, 4))
+
+        def forward(self, x):
+            return function(x, self.w)
+
+    plugin = OnGpu(ops=(claims,), device=Device("cuda", 0), constants=claims == "cat")
+    program = torch.export.export(Reading(), (torch.randn(2, 4),))
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([plugin])])
+    (method,) = methods_of(manager.to_executorch().executorch_program)
+    assert method.delegates[0].devices == (Device("cuda", 0),)
+    assert (method.host_to_device, method.device_to_host) == (2, 1)
+    assert method.kernels["dim_order_ops::_clone_dim_order.out"] == 1
+
+
+def test_a_constant_that_executorch_would_copy_to_a_gpu_itself_is_refused():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("w", torch.randn(2, 4))
+
+        def forward(self, x):
+            return x * self.w
+
+    plugin = OnGpu(device=Device("cuda", 0), constants=False)
+    program = torch.export.export(Scaled(), (torch.randn(2, 4),))
+    with pytest.raises(PluginError) as caught:
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([plugin])])
+    what = "the constant 'w' as an input, which ExecuTorch can't copy to cuda:0"
+    assert caught.value.what.endswith(what)
+    assert caught.value.cure == "lower with etdev.Lowerer"
