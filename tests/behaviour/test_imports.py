@@ -58,6 +58,7 @@ CODE = [
     "dir(etdev), etdev.__version__",
     *[f"import etdev.{name}" for name in FILES if name.startswith("schema")],
     "import etdev.registry",
+    *[f"import etdev_{name}.plugin" for name in ("cpu", "cuda", "openvino", "trt")],
     "from etdev.cli.main import main",
     "main(['--help'])",
     "main(['--version'])",
@@ -105,7 +106,7 @@ def each(codes, folder):
     return {code: (int(status), torch == "True") for code, status, torch in said}
 
 
-def test_torch_is_not_imported_by_the_package_and_small_commands(tmp_path):
+def test_torch_is_not_imported_by_the_package_plugins_and_small_commands(tmp_path):
     assert each(CODE, tmp_path) == dict.fromkeys(CODE, (0, False))
 
 

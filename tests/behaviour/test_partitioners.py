@@ -1,13 +1,13 @@
 """The guide's table of ExecuTorch's partitioners says what is found here."""
 
 import importlib.util
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
+from support.processes import apart
 from support.toys import partitioners
 
 GUIDE = (Path(__file__).parents[2] / "plugins/README.md").read_text(encoding="utf-8")
@@ -43,13 +43,8 @@ def printed(request):
     calls = [getattr(item, "callspec", None) for item in request.session.items]
     names = {call.params["name"] for call in calls if call and "name" in call.params} & ROWS.keys()
     if names <= set(QUICK):
-        places = [place for place in partitioners.discover() if place[1] in names]
-        return {place[1]: str(partitioners.look(*place)) for place in places}
-    script = [sys.executable, "-W", "ignore", partitioners.__file__, *names]
-    done = subprocess.run(script, capture_output=True, text=True, check=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert lines[0] == partitioners.HEADER
-    return {line.split(" | ")[0].strip("| "): line for line in lines[1:]}
+        return partitioners.rows(names)
+    return apart("support.toys.partitioners:rows", names)
 
 
 def test_the_table_has_every_partitioner_of_the_wheel():

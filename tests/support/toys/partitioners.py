@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +109,11 @@ def look(module: str, name: str) -> Row:
     return row
 
 
+def rows(names: Iterable[str]) -> dict[str, str]:
+    """The rows of some of them, in Markdown."""
+    return {name: str(look(module, name)) for module, name in discover() if name in names}
+
+
 def _use(plugin: Any, row: Row) -> None:
     torch.manual_seed(0)
     model, inputs = Net().eval(), (torch.randn(2, 4),)
@@ -137,7 +141,4 @@ def _configs() -> list[Any]:
 
 
 if __name__ == "__main__":
-    print(HEADER)
-    for place in discover():
-        if place[1] in (sys.argv[1:] or [place[1]]):
-            print(look(*place), flush=True)
+    print(HEADER, *rows([name for _, name in discover()]).values(), sep="\n")
