@@ -18,8 +18,6 @@ from etdev.errors import (
     EtdevWarning,
     LoweringError,
     PluginError,
-    RegistryError,
-    shown,
 )
 from etdev.graph.expand import Expander
 from etdev.graph.symbols import fake_mode, keep_ranges
@@ -42,7 +40,7 @@ from etdev.registry.answers import Annotations
 from etdev.registry.discovery import GROUP
 from etdev.registry.extensions import candidates
 from etdev.registry.plugin import Plugin
-from etdev.registry.registry import Registry, load
+from etdev.registry.registry import Registry, registry_of
 from etdev.registry.selection import select
 from etdev.schema.device import Probe
 from etdev.schema.limits import Limits
@@ -197,16 +195,10 @@ def compose(
     arguments: Mapping[str, object],
 ) -> Composition:
     """Return the composition of explicit plugins and settings and of the registry."""
-    if not isinstance(registry, (Registry, str, os.PathLike, type(None))):
-        cure = "give a Registry, or the path of a registry.toml"
-        raise RegistryError("registry", f"is {shown(registry)}", cure)
-    table = registry if isinstance(registry, Registry) else load(registry)
+    table = registry_of(registry)
     chosen = tuple(select(table, plugins))
-    # A registry may leave out all plugins on purpose.
-    meant = not table.entries and table.unlisted == "ignore"
-    if plugins is None and all(plugin.builtin for plugin in chosen) and not meant:
-        what = "no plugin is installed, so that everything runs on portable kernels"
-        warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
+    if plugins is None:
+        _warn_without_plugins(chosen, table)
     given, options = resolved(arguments, Options()), resolved(arguments, table)
     check_asked(given, table, [plugin.name for plugin in chosen])
     for plugin in chosen:
@@ -219,6 +211,14 @@ def compose(
     else:
         named = {plugin.name for plugin in chosen}
     return Composition(chosen, options, given, _quirks(chosen, options), frozenset(named))
+
+
+def _warn_without_plugins(chosen: Sequence[Plugin], table: Registry) -> None:
+    """Warn if portable kernels run everything, though the registry leaves out no plugin."""
+    meant = not table.entries and table.unlisted == "ignore"
+    if all(plugin.builtin for plugin in chosen) and not meant:
+        what = "no plugin is installed, so that everything runs on portable kernels"
+        warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=4)
 
 
 def _quirks(plugins: Sequence[Plugin], options: Options) -> Table:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from attrs import Attribute, field, fields, frozen, make_class
 from packaging.utils import canonicalize_name
 
-from etdev.errors import EtdevError, RegistryError
+from etdev.errors import EtdevError, RegistryError, shown
+from etdev.schema.converters import refusing
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.options import Devices, Options, Surface, settings_on
@@ -48,6 +49,7 @@ class PluginEntry:
     limits: Limits = field(factory=Limits)
 
 
+@refusing(RegistryError, "registry")
 @frozen
 class Registry(Options):
     """A registry file, read and checked.
@@ -128,6 +130,16 @@ def load(path: str | os.PathLike[str] | None = None) -> Registry:
     except UnicodeDecodeError as error:
         raise RegistryError(str(file), "is not UTF-8 text", "save it as UTF-8") from error
     return parse(text, file)
+
+
+def registry_of(value: object) -> Registry:
+    """Return a Registry, given itself, the path of its file, or None for the one `find` finds."""
+    if isinstance(value, Registry):
+        return value
+    if not isinstance(value, (str, os.PathLike, type(None))):
+        cure = "give a Registry, or the path of a registry.toml"
+        raise RegistryError("registry", f"is {shown(value)}", cure)
+    return load(value)
 
 
 @cache

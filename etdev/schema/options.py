@@ -208,15 +208,15 @@ def resolved(arguments: Mapping[str, object], registry: Options) -> Options:
     Arguments that are None or no settings don't count.
 
     Raises:
-        EtdevError: An argument can't be read; the class says which, such as DeviceError.
+        EtdevError: A setting can't be read; the class says which, such as DeviceError.
     """
     values = {}
     for own in fields(Options):
         kind: Any = own.type
-        given, value = arguments.get(own.name), getattr(registry, own.name)
+        given, known = arguments.get(own.name), getattr(registry, own.name)
         if combine := own.metadata["combine"]:
-            value = combine(given, value)
-        elif given is not None:
-            value = structured(given, kind, own.name, EtdevError)
-        values[own.name] = value
+            values[own.name] = combine(given, known)
+        else:
+            value = known if given is None else given
+            values[own.name] = structured(value, kind, own.name, EtdevError)
     return Options(**values)

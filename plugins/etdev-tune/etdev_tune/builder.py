@@ -20,7 +20,7 @@ from etdev.locking import Lock, lock_of
 from etdev.lowering.composition import compose
 from etdev.lowering.lowering import Lowering
 from etdev.pte.artifact import MethodArtifact
-from etdev.registry.registry import load
+from etdev.registry.registry import load, registry_of
 from etdev.schema.options import Surface, settings_on
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import Failure
@@ -60,16 +60,15 @@ class Setup:
         Raises:
             EtdevError: As `Lowerer` does, and if a plugin that is named can't compile here.
         """
-        if not isinstance(registry, Registry):
-            registry = load(Path(registry) if registry else None)
-        composition = compose(plugins, registry, settings).fit(tolerant=False)
+        table = registry_of(registry)
+        composition = compose(plugins, table, settings).fit(tolerant=False)
         options, entries = composition.options, []
         for plugin in composition.delegating:
-            entry, devices = registry.entry(plugin.name), options.devices.get(plugin.name, {})
+            entry, devices = table.entry(plugin.name), options.devices.get(plugin.name, {})
             entries.append(evolve(entry, optional=False, devices=devices, limits=plugin.limits))
         known = [own.name for own in settings_on(Surface.REGISTRY)]
         chosen = {name: getattr(options, name) for name in known}
-        setup = Registry(tuple(entries), path=registry.path, **chosen)
+        setup = Registry(tuple(entries), path=table.path, **chosen)
         named = {plugin.name: plugin for plugin in composition.delegating}
         given = zip(plugins or (), named, strict=False)
         objects = {name: item for item, name in given if not isinstance(item, str)}

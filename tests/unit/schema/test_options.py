@@ -9,7 +9,7 @@ import pytest
 from support.reference import described_arguments
 
 import etdev
-from etdev import Limits, registry
+from etdev import EtdevError, Limits, Registry, RegistryError, registry
 from etdev.cli import options
 from etdev.registry.registry import tomllib
 from etdev.schema.device import Device
@@ -74,6 +74,13 @@ def test_an_argument_precedes_the_registry_which_precedes_the_default():
     known = resolved({"strict": False, "jobs": 2, "plugins": ["cpu"], "budget": None}, table)
     assert (known.strict, known.simplify, known.share_state) == (False, False, True)
     assert (known.jobs, known.falls_back, known.budget) == (2, True, None)
+
+
+def test_a_registry_made_in_python_is_checked_as_arguments_are():
+    with pytest.raises(EtdevError, match=r"^strict: is 'no'; it must be true or false$"):
+        etdev.Lowerer([], registry=Registry(strict="no"))
+    with pytest.raises(RegistryError, match=r"^registry: 'jobs' must be >= 1: 0$"):
+        Registry(jobs=0)
 
 
 @pytest.mark.parametrize(
