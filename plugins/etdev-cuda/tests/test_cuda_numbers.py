@@ -8,6 +8,7 @@ from etdev_cuda.payload import BACKEND_ID
 from etdev_cuda.plugin import CudaPlugin
 from etdev_cuda.support import Support, by_device, devices
 from executorch.exir import EdgeCompileConfig, to_edge
+from support.models.small import Function
 from support.toys import Takes
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -47,11 +48,8 @@ def test_no_number_crosses_the_border_of_a_delegate():
 
 
 def test_a_number_that_the_method_returns_stays_outside_with_its_readers():
-    class Sized(nn.Module):
-        def forward(self, x):
-            return x.cos(), x.shape[0] * 2
-
-    plan = Lowerer(["cuda"]).plan(Sized(), X, dynamic_shapes=ROWS)["forward"]
+    sized = Function(lambda x: (x.cos(), x.shape[0] * 2))
+    plan = Lowerer(["cuda"]).plan(sized, X, dynamic_shapes=((ROWS["x"],),))["forward"]
     (partition,) = plan.partitions
     assert partition.nodes == ("aten_cos_default",)
     codes = {plan.ledger[name].verdicts[0].code for name in plan.fallback}
@@ -59,11 +57,8 @@ def test_a_number_that_the_method_returns_stays_outside_with_its_readers():
 
 
 def test_a_number_out_of_a_tensor_stays_outside_with_its_readers():
-    class Offset(nn.Module):
-        def forward(self, x, n):
-            return (x + n.item()).cos()
-
-    plan = Lowerer(["cuda"]).plan(Offset(), (X[0], torch.tensor(3)))["forward"]
+    offset = Function(lambda x, n: (x + n.item()).cos())
+    plan = Lowerer(["cuda"]).plan(offset, (X[0], torch.tensor(3)))["forward"]
     assert [crossing(part) for part in plan.partitions] == [[]]
     codes = {plan.ledger[name].verdicts[0].code for name in plan.fallback}
     assert codes <= {"scalar"}

@@ -15,6 +15,7 @@ pytest.importorskip("openvino", reason="openvino is not installed")
 
 from etdev_openvino.plugin import OpenVinoPlugin
 from support.models import operators
+from support.models.small import Function
 from support.toys.runtime import execute
 
 from etdev import Lowerer
@@ -83,11 +84,10 @@ def test_bools_compute_what_eager_does():
 def test_sums_and_products_in_bools_are_left():
     """`scatter_reduce` of bools is written with them, and OpenVINO can't compile them."""
 
-    class Both(nn.Module):
-        def forward(self, x):
-            return torch.prod(x, 1, dtype=torch.bool), torch.sum(x, 1, dtype=torch.bool)
+    def both(x):
+        return torch.prod(x, 1, dtype=torch.bool), torch.sum(x, 1, dtype=torch.bool)
 
-    plan = Lowerer([OpenVinoPlugin()]).plan(Both(), (torch.ones(2, 3).bool(),))["forward"]
+    plan = Lowerer([OpenVinoPlugin()]).plan(Function(both), (torch.ones(2, 3).bool(),))["forward"]
     assert plan.owner("aten_prod_dim_int") == plan.owner("aten_sum_dim_int_list") == "portable"
 
 

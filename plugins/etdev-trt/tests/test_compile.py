@@ -141,26 +141,23 @@ def test_ops_left_to_other_plugins_are_not_in_engines():
 
 @pytest.mark.versions
 def test_attention_is_kept_whole_for_torch_tensorrt_and_decomposed_for_later_plugins():
-    class Attention(nn.Module):
-        def forward(self, x):
-            x = x * 2 + 1
-            return nn.functional.scaled_dot_product_attention(x, x, x) + 1
+    def forward(x):
+        x = x * 2 + 1
+        return nn.functional.scaled_dot_product_attention(x, x, x) + 1
 
+    attention = Function(forward)
     x = torch.randn(1, 2, 4, 8)
-    (part,) = ops(planned(Attention(), x, min_block_size=1))
+    (part,) = ops(planned(attention, x, min_block_size=1))
     assert "scaled_dot_product_attention" in part
     left = "aten.scaled_dot_product_attention.default"
-    plan = planned(Attention(), x, min_block_size=1, torch_executed_ops=[left])
+    plan = planned(attention, x, min_block_size=1, torch_executed_ops=[left])
     assert left not in {entry.op for entry in plan.ledger}
 
 
 def test_sizes_that_are_computed_stay_outside():
-    class Sized(nn.Module):
-        def forward(self, x):
-            return torch.tanh(torch.relu(x.reshape(x.shape[0] * 2, 2) + 1))
-
-    shapes = ({0: Dim("rows", min=2, max=8)},)
-    plan = planned(Sized(), (X,), dynamic_shapes=shapes, min_block_size=1)
+    sized = Function(lambda x: torch.tanh(torch.relu(x.reshape(x.shape[0] * 2, 2) + 1)))
+    shapes = (({0: Dim("rows", min=2, max=8)},),)
+    plan = planned(sized, (X,), dynamic_shapes=shapes, min_block_size=1)
     (part,) = plan.partitions
     assert all(tensor.dtype != "scalar" for tensor in (*part.inputs, *part.outputs))
     codes = {entry.op: entry.verdicts[0].code for entry in plan.ledger if entry.owner == "portable"}
@@ -318,12 +315,9 @@ def test_a_budget_makes_engines_that_can_stream_their_weights(builder):
 
 @pytest.mark.versions
 def test_dynamic_shapes_reach_torch_tensorrt_as_a_range(builder):
-    class Chain(nn.Module):
-        def forward(self, x):
-            return torch.tanh(torch.relu(torch.tanh(x * 2 + 1)))
-
-    shapes = ({0: Dim("rows", min=3, max=8)},)
-    Lowerer([TrtPlugin(compile=True)]).lower(Chain(), (torch.ones(4, 4),), dynamic_shapes=shapes)
+    chain = Function(lambda x: torch.tanh(torch.relu(torch.tanh(x * 2 + 1))))
+    shapes = (({0: Dim("rows", min=3, max=8)},),)
+    Lowerer([TrtPlugin(compile=True)]).lower(chain, (torch.ones(4, 4),), dynamic_shapes=shapes)
     ((_, (given,), _),) = builder.built
     assert (tuple(given.shape["min_shape"]), tuple(given.shape["max_shape"])) == ((3, 4), (8, 4))
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.models import nets
 from support.models.matrix import SMALL
+from support.quirks import model
 from support.toys.keys import keys
 from support.toys.moody import Moody
 from torch import nn
@@ -331,26 +332,20 @@ def test_ctrl_c_ends_the_workers_and_what_is_compiled_stays(tmp_path):
     assert done.stdout.splitlines() == ["main runs", "interrupted 0", "True"], done.stderr
 
 
-class Twice(nn.Module):
-    """One large weight in two partitions."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(256, 256, bias=False)
-
-    def forward(self, x):
-        return self.linear(torch.cumsum(self.linear(x), 0))
-
-
 @pytest.mark.suite
 def test_a_dask_cluster_compiles_the_same_bytes():
     distributed = pytest.importorskip("distributed")
-    model = Twice().eval(), (torch.randn(2, 256),)
-    here = lowered_bytes(Lowerer(["cpu"]), *model)
+    # One large weight in two partitions.
+    twice = model(
+        lambda net, x: net.linear(torch.cumsum(net.linear(x), 0)),
+        linear=nn.Linear(256, 256, bias=False),
+    )
+    given = twice, (torch.randn(2, 256),)
+    here = lowered_bytes(Lowerer(["cpu"]), *given)
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         executor = client.get_executor()
-        assert lowered_bytes(Lowerer(["cpu"], executor=executor), *model) == here
+        assert lowered_bytes(Lowerer(["cpu"], executor=executor), *given) == here
 
 
 @pytest.mark.parametrize(

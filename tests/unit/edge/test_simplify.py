@@ -128,16 +128,11 @@ def test_a_mask_of_integers_is_not_one_of_truths() -> None:
 
 
 def test_what_constants_decide_is_computed_once() -> None:
-    class Positions(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(6, 4)
+    def positions(net: Any, x: torch.Tensor) -> torch.Tensor:
+        angles = torch.outer(torch.arange(3.0), torch.tensor([1.0, 0.1]))
+        return x + net.table(torch.arange(3)) + torch.cat([angles.cos(), angles.sin()], 1)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            angles = torch.outer(torch.arange(3.0), torch.tensor([1.0, 0.1]))
-            return x + self.table(torch.arange(3)) + torch.cat([angles.cos(), angles.sin()], 1)
-
-    module = Positions().eval()
+    module = model(positions, table=nn.Embedding(6, 4))
     calls = [(torch.randn(3, 4),), (torch.full((3, 4), math.nan),)]
     pair = programs(module, calls[0])
     kinds = agreeing(pair, module, *calls, folds=True)
@@ -206,19 +201,14 @@ def test_a_dynamic_size_is_not_taken_for_the_examples() -> None:
 
 
 def test_what_a_method_writes_is_not_a_constant() -> None:
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.ones(3))
-            self.register_buffer("scale", torch.full((3,), 2.0))
+    def counted(net: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = net.count.clone()
+        net.count.mul_(net.scale.exp()).clamp_(max=1e6)
+        return old * x, net.count.clone()
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            old = self.count.clone()
-            self.count.mul_(self.scale.exp()).clamp_(max=1e6)
-            return old * x, self.count.clone()
-
+    counter = model(counted, count=torch.ones(3), scale=torch.full((3,), 2.0))
     calls = [(torch.full((3,), float(step)),) for step in range(4)]
-    assert agree(Counter(), *calls)["constants"] == 1
+    assert agree(counter, *calls)["constants"] == 1
 
 
 @pytest.mark.parametrize(
@@ -297,20 +287,15 @@ def test_the_plan_counts_what_was_simplified_by_kind() -> None:
 
 
 def test_a_new_value_that_was_a_copy_of_another_buffer_is_not_read_after_that_is_written() -> None:
-    class Shifted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("now", torch.zeros(4))
-            self.register_buffer("before", torch.zeros(2, 2))
+    def shifted(net: Any, x: torch.Tensor) -> torch.Tensor:
+        old = net.now.view(2, 2).clone().view(4).clone().view(2, 2)
+        new = net.now + x
+        net.now.copy_(new)
+        net.before.copy_(old)
+        return new.sum() + old.view(4)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            old = self.now.view(2, 2).clone().view(4).clone().view(2, 2)
-            new = self.now + x
-            self.now.copy_(new)
-            self.before.copy_(old)
-            return new.sum() + old.view(4)
-
-    agree(Shifted(), *[(torch.full((4,), float(step)),) for step in range(1, 5)])
+    module = model(shifted, now=torch.zeros(4), before=torch.zeros(2, 2))
+    agree(module, *[(torch.full((4,), float(step)),) for step in range(1, 5)])
 
 
 @pytest.mark.parametrize("external", [False, True], ids=["inside", "in a .ptd"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support.models import precisions
+from support.models.small import Function
+from support.quirks import model
 from torch import nn
 
 from etdev import Lowerer, Pin, diff
@@ -65,18 +67,14 @@ def test_dynamic_layers_quantise_what_they_read_at_every_run():
 
 
 def test_weights_in_integers_alone_are_said_to_be():
-    class Table(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("weight", torch.randint(-8, 8, (4, 4), dtype=torch.int8))
-
-        def forward(self, x):
-            return x @ (self.weight.to(x.dtype) * 0.1)
-
-    method = planned((Table(), X), [Accelerator("all")], simplify=False)
+    table = model(
+        lambda net, x: x @ (net.weight.to(x.dtype) * 0.1),
+        weight=torch.randint(-8, 8, (4, 4), dtype=torch.int8),
+    )
+    method = planned((table, X), [Accelerator("all")], simplify=False)
     assert precision(method, "mm") == precision(method, "mul") == {"int8w"}
     # The product alone gets a weight in floats.
-    method = planned((Table(), X), [Accelerator("product", ops=("mm",))], simplify=False)
+    method = planned((table, X), [Accelerator("product", ops=("mm",))], simplify=False)
     assert precision(method, "mm") == {"float32"}
 
 
@@ -91,11 +89,8 @@ def test_casts_are_conversions(dtype):
 
 
 def test_integers_have_their_dtype_and_comparisons_that_of_what_they_read():
-    class Counts(nn.Module):
-        def forward(self, x, n):
-            return torch.argmax(x, 1) + n, x > 0
-
-    method = planned((Counts(), (*X, torch.arange(2))), None)
+    counts = Function(lambda x, n: (torch.argmax(x, 1) + n, x > 0))
+    method = planned((counts, (*X, torch.arange(2))), None)
     assert [precision(method, op) for op in ("argmax", "add", "gt")] == [
         {"float32"},
         {"int64"},

@@ -18,6 +18,7 @@ from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from support.models import nets
 from support.models.small import Function
+from support.quirks import model
 from support.toys import Takes
 from support.toys.accelerator import FakeAccelerator
 from support.toys.runtime import assert_agrees
@@ -142,16 +143,12 @@ def test_what_is_taken_looks_like_foreign_delegates():
 def test_around_one_delegate_it_goes_on_both_sides():
     """Its own two nodes aren't connected, but as one partition they would wait for themselves."""
 
-    class Chains(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x, y):
-            return torch.erf(self.one(x)), self.two(torch.atan(y))
-
+    chains = model(
+        lambda net, x, y: (torch.erf(net.one(x)), net.two(torch.atan(y))),
+        **{name: nn.Linear(4, 4) for name in ("one", "two")},
+    )
     aoti = etdev.adapt(AotiPartitioner(FAKE, []), name="aoti")
-    plan = Lowerer(["cpu", aoti]).plan(Chains().eval(), (X, X))["forward"]
+    plan = Lowerer(["cpu", aoti]).plan(chains, (X, X))["forward"]
     assert [partition.plugin for partition in plan.partitions].count("cpu") == 1
     assert plan.fallback == ()
     assert plan.owner("aten_erf_default") == plan.owner("aten_atan_default") == "aoti"
@@ -180,13 +177,12 @@ def test_specs_of_one_partitioner_become_claims_of_their_own():
 
 
 def test_a_getitem_goes_with_its_op_whatever_its_own_tag():
-    class Halves(nn.Module):
-        def forward(self, x):
-            left, right = torch.split(x, 2, dim=1)
-            return left + right
+    def halves(x):
+        left, right = torch.split(x, 2, dim=1)
+        return left + right
 
     toy = Tagger({"split_with_sizes_copy.default": "one", "getitem": "two", "add.Tensor": "two"})
-    plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(Halves(), (X,))["forward"]
+    plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(Function(halves), (X,))["forward"]
     one, two = plan.partitions
     assert one.nodes[0].startswith("aten_split")
     assert len(one.nodes) == 3
@@ -255,21 +251,17 @@ def test_a_constant_without_a_tag_stays_outside():
     assert_agrees(lowered, module, (X,))
 
 
-class Conditional(nn.Module):
-    def forward(self, x):
-        def yes(x):
-            return torch.relu(x) + 1
+def conditional(x):
+    return torch.cond(x.sum() > 0, lambda x: torch.relu(x) + 1, lambda x: x - 1, (x * 2,)) + 1
 
-        def no(x):
-            return x - 1
 
-        return torch.cond(x.sum() > 0, yes, no, (x * 2,)) + 1
+CONDITIONAL = Function(conditional)
 
 
 @pytest.mark.suite
 def test_control_flow_can_be_taken_whole():
     aoti = etdev.adapt(AotiPartitioner(FAKE, []), name="aoti")
-    program = torch.export.export(Conditional(), (X,))
+    program = torch.export.export(CONDITIONAL, (X,))
     theirs = to_edge_transform_and_lower(program, partitioner=[AotiPartitioner(FAKE, [])])
     assert delegates(Lowerer([aoti], simplify=False).lower(program).edge) == delegates(theirs)
     plan = Lowerer([Takes("early", ("mul.Tensor",)), aoti]).plan(program)["forward"]
@@ -278,11 +270,10 @@ def test_control_flow_can_be_taken_whole():
 
 
 def test_control_flow_that_is_left_runs():
-    module = Conditional()
     xnnpack = etdev.adapt(XnnpackPartitioner(), name="xnnpack")
-    lowered = Lowerer([xnnpack]).lower(module, (X,))
+    lowered = Lowerer([xnnpack]).lower(CONDITIONAL, (X,))
     assert lowered.plan["forward"].owner("cond") == "portable"
-    assert_agrees(lowered, module, (X.abs(),), (-X.abs(),))
+    assert_agrees(lowered, CONDITIONAL, (X.abs(),), (-X.abs(),))
 
 
 def test_tags_inside_a_branch_mean_nothing():
@@ -294,9 +285,9 @@ def test_tags_inside_a_branch_mean_nothing():
 
     specs = {"inside": DelegationSpec("XnnpackBackend", [])}
     toy = etdev.adapt(Tagger({}, specs, look), name="toy")
-    lowered = Lowerer([toy]).lower(Conditional(), (X,))
+    lowered = Lowerer([toy]).lower(CONDITIONAL, (X,))
     assert lowered.plan["forward"].owner("cond") == "portable"
-    assert_agrees(lowered, Conditional(), (X,))
+    assert_agrees(lowered, CONDITIONAL, (X,))
 
 
 def by_word(result):

@@ -19,6 +19,7 @@ from attrs import evolve
 from etdev_tune.exchange import Failure, Request, Result
 from etdev_tune.runners import Local, open_runner
 from support.models import nets
+from support.models.small import Function
 
 from etdev import Lowerer
 from etdev.runtime.run import run
@@ -135,11 +136,8 @@ def test_a_hang_is_a_finding(local: Local, mlp_pte: Path) -> None:
 
 
 def test_a_refusal_is_a_finding(local: Local, mlp_pte: Path, tmp_path: Path) -> None:
-    class Noisy(torch.nn.Module):
-        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-            return x[index]
-
-    pte = Lowerer([]).lower(Noisy(), (torch.ones(3), torch.tensor([0]))).save(tmp_path / "i.pte")
+    rows = Function(lambda x, index: x[index])
+    pte = Lowerer([]).lower(rows, (torch.ones(3), torch.tensor([0]))).save(tmp_path / "i.pte")
     failure = local.run(Request(pte, ((torch.ones(3), torch.tensor([7])),)))
     assert isinstance(failure, Failure)
     assert failure.kind in ("refused", "crash")
