@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus suites survey fuzz gpu bench compat clean
+.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -43,6 +43,14 @@ matrix: $(VENV)/test
 corpus: export PYTHONPATH := tests
 corpus: $(VENV)/test
 	$(BIN)/python -m support.corpus digest build/corpus.json
+
+# The quick slice with and without shortcuts (etdev/upstream/shortcuts): every .pte must be the same.
+# Plans may differ in names of nodes where a model writes in place.
+plain: export PYTHONPATH := tests
+plain: $(VENV)/test
+	$(BIN)/python -m support.corpus digest build/quick.json --slice quick
+	ETDEV_PLAIN=1 $(BIN)/python -m support.corpus digest build/plain.json --slice quick
+	$(BIN)/python -m support.corpus compare build/quick.json build/plain.json --without-texts
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
 # runs a slice of each. Then all models in all orders, to tests/benchmarks/results/survey.json, with

@@ -23,8 +23,8 @@ from etdev.quirks.table import Fixer
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.stages import HAND_BACK, PLAN, OwnProgram
 from etdev.schema.stopwatch import Stopwatch
-from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import WITHOUT_DIM_ORDER, Verifier, with_parts
+from etdev.upstream.shortcuts.decompositions import quick_decompositions
 
 
 @quick_decompositions()

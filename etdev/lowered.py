@@ -24,7 +24,8 @@ from etdev.runtime.kernels import warn_of_missing
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Stopwatch
-from etdev.upstream.tracing import exclusive_tracing, forgotten_code
+from etdev.upstream.shortcuts.leftovers import forgotten_code
+from etdev.upstream.tracing import exclusive_tracing
 from etdev.verify.verification import Verification
 from etdev.verify.verifier import STEPS, Verifier
 from etdev.verify.verifying import Verifying

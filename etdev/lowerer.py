@@ -35,9 +35,10 @@ from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Listener, Stopwatch
-from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import verifies
-from etdev.upstream.tracing import exclusive_tracing, forgotten_code
+from etdev.upstream.shortcuts.decompositions import quick_decompositions
+from etdev.upstream.shortcuts.leftovers import forgotten_code
+from etdev.upstream.tracing import exclusive_tracing
 
 
 @define(eq=False, init=False)

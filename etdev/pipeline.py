@@ -34,7 +34,7 @@ from etdev.pte.read import read
 from etdev.schema import stages as named
 from etdev.schema.method import Method
 from etdev.schema.stages import Stage
-from etdev.upstream.tracing import without_full_collections
+from etdev.upstream.shortcuts.collector import without_full_collections
 from etdev.verify.verifying import Verifying
 
 W = TypeVar("W", Lowering, Emission, Verifying)

@@ -13,10 +13,11 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from etdev.cli.options import given
 from etdev.cli.streams import plain
-from etdev.delegate.executors.processes import hide_logs, loading
+from etdev.delegate.executors.processes import hide_logs
 from etdev.errors import EtdevWarning
 from etdev.schema.stopwatch import PartitionProgress, Stopwatch
 from etdev.schema.wording import counted
+from etdev.upstream.shortcuts.collector import loading
 
 
 def console() -> Console:

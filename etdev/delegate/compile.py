@@ -18,7 +18,7 @@ from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.partition import Partition
-from etdev.upstream.tracing import without_full_collections
+from etdev.upstream.shortcuts.collector import without_full_collections
 
 # Called with a partition, its new state, and the seconds that it took.
 Progress = Callable[[Partition, str, float], None]

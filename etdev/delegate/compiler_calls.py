@@ -16,7 +16,6 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.backends import compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
-from etdev.delegate.shapes import record_shapes
 from etdev.delegate.split import Split
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import module_paths
@@ -28,6 +27,7 @@ from etdev.schema.device import Device
 from etdev.schema.partition import Partition
 from etdev.schema.wording import counted, listed
 from etdev.upstream.emission import DELEGATE_INFO
+from etdev.upstream.shortcuts.delegates import record_shapes
 
 # More source modules than these are counted instead of named.
 _NAMED = 5

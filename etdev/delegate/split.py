@@ -22,13 +22,13 @@ from torch.fx import Node
 
 from etdev.errors import LoweringError
 from etdev.graph.join import Join
-from etdev.graph.passes import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument, unwritten_constants
 from etdev.registry.answers import Annotations
 from etdev.registry.snapshot import TensorWas
 from etdev.schema.partition import Partition
 from etdev.upstream.edge import unverified, with_parts
+from etdev.upstream.shortcuts.graphs import interpreted_graph
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -61,7 +61,7 @@ class Split:
     def isolated(self, partition: Partition) -> ExportedProgram:
         """Extract a partition again, for a backend that changes the program it compiles.
 
-        Graph and weights are copies. This costs half of what a deep copy of the program does.
+        Graph and weights are copies. torch's deep copy would rename an input `input`.
         """
         program = self._extract(partition)
         for tensors in (program.state_dict, program.constants):
@@ -84,7 +84,7 @@ class Split:
         nodes, inside = self._nodes, [c for c in partition.constants if c.inside]
         inputs = [copy.deepcopy(self._specs[constant.name]) for constant in inside]
         inputs.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
-        graph, root = InterpretedGraph(), dict[str, Any]()
+        graph, root = interpreted_graph(), dict[str, Any]()
         copies = {nodes[s.arg.name]: graph.node_copy(nodes[s.arg.name]) for s in inputs}
         for tensor in partition.inputs:
             source = nodes[tensor.name]

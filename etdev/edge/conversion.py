@@ -19,7 +19,6 @@ from etdev.graph.expand import Expander
 from etdev.graph.inlining import inline_in_branch
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op, edge_name, own_pieces
-from etdev.graph.passes import generate
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.keep_whole import MARK, KeepWholeRequests, requesters
@@ -145,7 +144,7 @@ class Conversion:
         for node in program.graph.nodes:
             requests.mark(node)
         with unbound(program):
-            edge = generate(config, program, ops)
+            edge = upstream.to_edge_program(config, program, ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, method, {*ops, *expander.kept})
         names = {edge_name(op) for op in ops}

@@ -16,6 +16,9 @@ from etdev.edge.simplify.folding import looks_like
 from etdev.graph.ops import is_functional, may_hand_on, sibling, written_through
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.upstream.operators import OpOverload, base_name, schema_of
+from etdev.upstream.shortcuts.switch import Shortcut
+
+OWN_WRITES = Shortcut("functional programs without a trace")
 
 # Views that stay in a functional program, and compositions of views and copies that have no entry
 # in torch's table of decompositions.
@@ -32,10 +35,10 @@ _VMAP = "torch._functorch.predispatch"
 
 def without_own_writes(program: ExportedProgram) -> ExportedProgram:
     """Replace in-place ops that only the program itself can see, if that makes it functional."""
+    if not OWN_WRITES.is_on or _is_functional(program):
+        return program
     # Values under `torch.vmap` compute only between its calls.
-    if _is_functional(program) or any(
-        getattr(node.target, "__module__", "") == _VMAP for node in program.graph.nodes
-    ):
+    if any(getattr(node.target, "__module__", "") == _VMAP for node in program.graph.nodes):
         return program
     easier = _with_new_values(program)
     return easier if _is_functional(easier) else program

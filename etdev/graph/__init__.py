@@ -6,7 +6,7 @@ The modules behind them belong to the host and may change.
 from etdev.graph.layout import channels_last_weights, is_channels_last, with_contiguous_weights
 from etdev.graph.nodes import CALLS, NO_CALL, is_complex, op_name, pieces_of
 from etdev.graph.ops import aten_op, own_pieces, written_by
-from etdev.graph.passes import interpreted_copy
+from etdev.graph.rebuild import interpreted_copy
 from etdev.graph.signature import computed_from, folded_integers, unwritten_constants
 
 __all__ = [

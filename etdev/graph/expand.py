@@ -24,11 +24,11 @@ from etdev.errors import LoweringError
 from etdev.graph.inlining import Expanded, inlined
 from etdev.graph.nodes import PIECES_OF, op_name, pieces_of
 from etdev.graph.ops import aten_op
-from etdev.graph.passes import generate
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.graph.symbols import fake_mode, settled, unbacked, unbound, unify
 from etdev.upstream.decompositions import Table, executorch_table
+from etdev.upstream.edge import to_edge_program
 from etdev.upstream.fake_tensors import FakeTensorMode
 from etdev.upstream.trees import pytree
 
@@ -118,7 +118,7 @@ class Expander:
         """Convert the pieces of an op to the edge dialect; None if they are that op again."""
         config = self.compile_config
         with unbound(decomposed):
-            edge = generate(config, decomposed, config.preserve_ops)
+            edge = to_edge_program(config, decomposed, config.preserve_ops)
         if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
             what = "its pieces have side effects, and no plugin took it whole"
             raise LoweringError(op_name(node), what, "write it with other ops")

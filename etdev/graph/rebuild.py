@@ -17,6 +17,7 @@ Its constructor checks little, so these are the rules that ExecuTorch relies on:
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
 from etdev.graph.signature import fitted
-from etdev.upstream.edge import LazyGraphModule, with_parts
+from etdev.upstream.edge import with_parts
+from etdev.upstream.shortcuts.graphs import interpreted_graph
 from etdev.upstream.trees import pytree
 
 _SIMPLIFIED = "etdev_simplified"
@@ -44,6 +46,30 @@ def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
         # The signature names it, and Python has a function of that name.
         copies[node].name = node.name
     return copied
+
+
+def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
+    """Return a program for a compiler that walks and changes graphs and never runs them.
+
+    Weights have the names of their inputs if one of them has a name that Python can't write, such
+    as `0.weight`: passes name new inputs after weights, and torch.fx would change those names.
+    ExecuTorch 1.4 then fails to fuse a batch norm, for one.
+
+    The copy has the same weights, in dicts and a signature of its own.
+    """
+    graph, signature = copy_graph(program.graph, interpreted_graph()), program.graph_signature
+    names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target}
+    if all(target.replace(".", "_").isidentifier() for target in names):
+        names = {}
+    specs = [
+        [dataclasses.replace(spec, target=names.get(spec.target, spec.target)) for spec in side]
+        for side in (signature.input_specs, signature.output_specs)
+    ]
+    own = {
+        part: {names.get(name, name): value for name, value in getattr(program, part).items()}
+        for part in ("state_dict", "constants")
+    }
+    return rebuilt(with_parts(program, **own), graph, ExportGraphSignature(*specs))
 
 
 def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
@@ -167,7 +193,7 @@ def extracted(
     }
     if verifier is None:
         return ExportedProgram(root, graph, **parts)
-    parts |= {"graph_module": LazyGraphModule(root, graph), "verifiers": [verifier]}
+    parts |= {"graph_module": GraphModule(root, graph), "verifiers": [verifier]}
     return with_parts(owner, example_inputs=None, **parts)
 
 

@@ -47,7 +47,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.options import Options, resolved
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import SharedState
-from etdev.upstream.tracing import without_full_collections
+from etdev.upstream.shortcuts.collector import without_full_collections
 
 _CHECKED = "say how large a number that depends on data is, such as torch._check(n >= 0)"
 # The advice about a node that no plugin takes.

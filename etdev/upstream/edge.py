@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program import _program
 from executorch.exir.program._program import lift_constant_tensor_pass as lift_constants
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
-from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
-from torch.fx.passes.infra.pass_base import PassResult
 
 from etdev.upstream.operators import OpOverload
+from etdev.upstream.shortcuts.graphs import interpret
+from etdev.upstream.shortcuts.passes import fewer_passes
 from etdev.upstream.tracing import exclusive_tracing
 
-__all__ = ["LazyGraphModule", "Verifier", "lift_constants"]
-Pass = Callable[[GraphModule], PassResult]
+__all__ = ["Verifier", "lift_constants"]
 # Settings with which ExecuTorch keeps ATen's copies, so that ATen can replace them. It doesn't
 # verify them, since it knows only those of dim orders for complex numbers.
 WITHOUT_DIM_ORDER = EdgeCompileConfig(_skip_dim_order=True, _check_ir_validity=False)
 
 
 def to_edge_program(
-    config: EdgeCompileConfig,
-    program: ExportedProgram,
-    ops: Sequence[OpOverload],
-    wrap: Callable[[Pass], Pass],
-    last: Callable[[], Pass],
+    config: EdgeCompileConfig, program: ExportedProgram, ops: Sequence[OpOverload]
 ) -> ExportedProgram:
-    """Convert a decomposed program as ExecuTorch does, with some ops kept, without verifying it.
+    """Convert a decomposed program, which may be changed, as ExecuTorch does; some ops are kept.
 
-    `wrap` is given each of ExecuTorch's passes over ATen ops, and returns the pass that runs in
-    its place. `last` makes the pass that stands for both of its passes to edge ops.
+    It is not verified, since ops outside Core ATen stay, and methods are verified together.
     """
-    passes = _program._get_aten_to_edge_passes
-
-    def wrapped(config: EdgeCompileConfig) -> tuple[list[Pass], Sequence[Pass]]:
-        before, after = passes(config)
-        return [wrap(step) for step in before], after
-
-    unchanged = partial(PassResult, modified=False)
-    both: Any = {"OpReplacePass": last, "MemoryFormatOpsPass": lambda: unchanged}
-    parts = {} if config._skip_dim_order else both
-    with exclusive_tracing(), patch.multiple(_program, _get_aten_to_edge_passes=wrapped, **parts):
+    # A dozen passes make a graph each, and only the last graph is made a program.
+    interpret(program.graph)
+    with exclusive_tracing(), fewer_passes(config):
         return _program._generate_edge_program(unverified(config), program, preserve_ops=ops)  # type: ignore[no-any-return]
 
 

@@ -25,7 +25,7 @@ from etdev.graph.nodes import op_name
 from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
 from etdev.upstream.edge import unverified
-from etdev.upstream.tracing import without_full_collections
+from etdev.upstream.shortcuts.collector import without_full_collections
 
 LINEAR = ("aten.linear.default", "aten.addmm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")

@@ -26,7 +26,7 @@ from executorch.backends.xnnpack.test.tester import Tester, ToEdgeTransformAndLo
 import etdev
 from etdev import Lowerer
 from etdev.errors import EtdevError
-from etdev.upstream.decompositions import quick_decompositions
+from etdev.upstream.shortcuts.decompositions import quick_decompositions
 
 SEED = 0
 # Theirs is 0.1 and 0.04.

@@ -68,7 +68,7 @@ def quick_conversion() -> Iterator[None]:
     unit/upstream/test_upstream.py shows that programs stay the same, and the suites and the survey
     run without it.
     """
-    from etdev.upstream.decompositions import quick_decompositions
+    from etdev.upstream.shortcuts.decompositions import quick_decompositions
 
     with quick_decompositions():
         yield

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from etdev.delegate.executors.processes import loading
 from etdev.errors import LoweringError
+from etdev.upstream.shortcuts.collector import loading
 
 # Tests compile what they test; those of the cache name a folder.
 os.environ["ETDEV_CACHE"] = "off"

@@ -26,12 +26,12 @@ from etdev.delegate.cache.canonical import PROVENANCE
 from etdev.delegate.compiler_calls import Call
 from etdev.delegate.split import unchecked
 from etdev.errors import first_line
-from etdev.graph.passes import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
 from etdev.upstream.operators import EdgeOpOverload, OpOverload, edge_ops, overload_of
+from etdev.upstream.shortcuts.graphs import interpreted_graph
 
 _KINDS = ("placeholder", "call_function", "output")
 
@@ -101,7 +101,7 @@ class _Pickler(pickle.Pickler):
             call = value.op, value.target, value.args, value.kwargs, value.name
             return _node, (value.graph, call, meta)
         if isinstance(value, Graph):
-            return InterpretedGraph, ()
+            return interpreted_graph, ()
         if isinstance(value, (OpOverload, EdgeOpOverload)):
             return _op, (isinstance(value, EdgeOpOverload), str(overload_of(value)))
         if isinstance(value, FakeTensor):

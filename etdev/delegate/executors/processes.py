@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import logging
 import signal
-import sys
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
 
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Import torch and ExecuTorch meanwhile, in a process of etdev's own.
-
-    A thousand collections free nothing while that is imported, and take a fifth of the time; later
-    ones leave it out. Does nothing where it is imported already.
-    """
-    if "executorch.exir" in sys.modules or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
-        # Python's last collection frees what C++ would otherwise report as leaked.
-        atexit.register(gc.unfreeze)
+from etdev.upstream.shortcuts.collector import loading
 
 
 def hide_logs() -> None:

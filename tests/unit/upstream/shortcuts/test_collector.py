@@ -9,8 +9,8 @@ import pytest
 # In processes of their own, since that of the tests is settled for good; torch is imported once.
 START = """
 import gc, os, sys
-from etdev.upstream.tracing import without_full_collections
-from etdev.delegate.executors.processes import loading
+from etdev.upstream.shortcuts.collector import without_full_collections
+from etdev.upstream.shortcuts.collector import loading
 assert "executorch.exir" not in sys.modules
 for code in sys.argv[1:]:
     child = os.fork()

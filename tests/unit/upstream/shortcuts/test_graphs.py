@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from torch.fx.graph import CodeGen
 
 from etdev.graph import interpreted_copy
-from etdev.graph.passes import Interpreted
+from etdev.upstream.shortcuts.graphs import Interpreted
 
 X = torch.randn(2, 4)
 

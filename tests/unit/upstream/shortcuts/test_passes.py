@@ -11,8 +11,8 @@ from torch import nn
 from torch.export import Dim
 
 from etdev import Lowerer
-from etdev.edge import conversion
-from etdev.graph import passes
+from etdev.upstream.shortcuts import passes
+from etdev.upstream.shortcuts.switch import PLAIN
 
 
 class Mixed(nn.Module):
@@ -57,12 +57,9 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_graph_is_that_of_executorchs_own_passes(name, monkeypatch):
-    def generate(config, program, ops):
-        return _program._generate_edge_program(config, program, preserve_ops=ops)
-
     program = PROGRAMS[name]()
     with_fewer = converted(program)
-    monkeypatch.setattr(conversion, "generate", generate)
+    monkeypatch.setenv(PLAIN, "1")
     assert converted(program) == with_fewer
 
 
