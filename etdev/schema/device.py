@@ -105,7 +105,7 @@ def devices(value: object) -> dict[str, dict[str, Device]]:
     """Return devices per plugin and method from `{"cuda": "cuda:1"}` or None.
 
     Raises:
-        DeviceError: It is no mapping, or a device can't be read.
+        DeviceError: It is not a mapping, or a device can't be read.
     """
     if not isinstance(value, (Mapping, type(None))):
         cure = 'write {"cuda": "cuda:1"}'

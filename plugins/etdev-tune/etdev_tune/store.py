@@ -1,8 +1,8 @@
 """A store of measurements, which later tunings reuse.
 
 An entry is a JSON file named by the digest of all that its times depend on: the .pte, the calls,
-the policy, the target's fingerprint, and the round with everything else that ran in it. There is no
-index to go stale. A file that can't be read counts as not measured.
+the policy, the target's fingerprint, and the round with everything else that ran in it. No index
+can go stale. A file that can't be read counts as not measured.
 """
 
 from __future__ import annotations
