@@ -226,13 +226,13 @@ def plan_and_compile(work: Lowering, planning: Sequence[Step[Lowering]] = PLANNI
     """Run the stages from the plan to compiled partitions, and again where a compiler failed."""
     run(planning, work)
     run(COMPILING, work)
-    while work.compiler.failures:
-        faults = bar(work.compiler.failures, work.barred)
+    while failures := work.compiler.failures:
+        bar(failures, work.barred)
         try:
             run(planning, work)
         except EtdevError as error:
             # Such as a budget for portable kernels: the reason is what could not be compiled.
-            raise error from faults[0]
+            raise error from failures[0][1]
         run(COMPILING, work)
 
 

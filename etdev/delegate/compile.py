@@ -35,6 +35,7 @@ class Compiler:
         dispatcher: Gives calls to workers; None to compile in this process, one after the other.
         tolerant: Keep failures and go on, instead of raising the first.
         outcomes: The outcome of each partition, in the order of the calls of backends.
+        failures: The partitions that their backends failed on, or whose backend isn't loaded.
         modules: The compiled partitions, by method and name.
     """
 
@@ -44,9 +45,10 @@ class Compiler:
     dispatcher: Dispatcher | None = None
     tolerant: bool = False
     outcomes: list[Outcome] = field(factory=list, init=False)
-    failures: list[Done] = field(factory=list, init=False)
+    failures: list[tuple[Partition, CompileError]] = field(factory=list, init=False)
     modules: dict[tuple[str, str], LoweredBackendModule] = field(factory=dict, init=False)
     _backends: dict[str, type[BackendDetails]] = field(factory=dict, init=False)
+    _failed: list[Done] = field(factory=list, init=False)
     # Results of the plans before a failure, by key.
     _before: dict[str, tuple[Sequence[PreprocessResult], Outcome]] = field(factory=dict, init=False)
 
@@ -58,7 +60,8 @@ class Compiler:
             CompileError: A backend is not loaded, has a namesake, or failed; the text names plugin,
                 partition, method and the source modules.
         """
-        self.outcomes, self.failures, self.modules, self._backends = [], [], {}, {}
+        self.outcomes, self.failures, self._failed = [], [], []
+        self.modules, self._backends = {}, {}
         for split in splits.values():
             for partition in split.partitions:
                 self.progress(partition, "waiting", 0.0)
@@ -70,6 +73,8 @@ class Compiler:
         order = {(p.method, p.name): number for number, p in enumerate(partitions)}
         self.outcomes.sort(key=lambda outcome: order[outcome.method, outcome.partition])
         self.memory.close()
+        # A batch that failed is compiled one by one, outside of the contexts before.
+        self.failures += [fault for done in self._failed for fault in done.faults()]
         if self.failures:
             return {}
         return {
@@ -90,7 +95,7 @@ class Compiler:
         """Compile a batch inside the context of its plugin; return the tasks for the dispatcher."""
         plugin, rest = self._plugin_of(batch), list[Task]()
         with context(plugin, batch[0].partition.device) as changes:
-            for call in calls_of(batch, plugin):
+            for call in self._calls(batch, plugin):
                 check_namesake(call.first, call.backend, self._backends)
                 start = time.perf_counter()
                 task = self._task(call, changes)
@@ -104,6 +109,16 @@ class Compiler:
                     self._tell_all(call, "compiling")
                     self._finish(self._compiled(task, start))
         return rest
+
+    def _calls(self, batch: Sequence[Job], plugin: Plugin) -> list[Call]:
+        """Return the calls of a batch; none if its backend isn't loaded and failures are kept."""
+        try:
+            return calls_of(batch, plugin)
+        except CompileError as error:
+            if not self.tolerant:
+                raise
+            self.failures += [(job.partition, error) for job in batch]
+            return []
 
     def _by_workers(self, dispatcher: Dispatcher, tasks: Sequence[Task]) -> None:
         """Compile tasks by workers, those of the same key only once."""
@@ -145,7 +160,7 @@ class Compiler:
         self._tell_all(done.task.call, "failed", done.seconds)
         if not self.tolerant:
             raise done.error
-        self.failures.append(done)
+        self._failed.append(done)
 
     def _take(self, done: Done, state: str) -> None:
         task, results = done.task, done.results or []

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from etdev.delegate.cache.cache import Cache, Memory
-from etdev.delegate.compiler_calls import Done
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.executors.request import WorkerError
 from etdev.errors import CompileError, first_line
@@ -58,16 +57,14 @@ class Compilation:
         return memory, Dispatcher(options.executor, own, memory)
 
 
-def bar(failures: Sequence[Done], barred: dict[str, Verdicts]) -> list[CompileError]:
-    """Bar plugins from the nodes that their backends failed on, and return the errors."""
-    faults = [fault for done in failures for fault in done.faults()]
-    for partition, error in faults:
+def bar(failures: Sequence[tuple[Partition, CompileError]], barred: dict[str, Verdicts]) -> None:
+    """Bar plugins from the nodes that their backends failed on."""
+    for partition, error in failures:
         cause = error.__cause__
         line = cause.line if isinstance(cause, WorkerError) else first_line(cause or error)
         verdict = Verdict(partition.plugin, COMPILE_FAILED.code, COMPILE_FAILED.say(error=line))
         for node in partition.nodes:
             barred.setdefault(partition.method, {}).setdefault(node, {})[partition.plugin] = verdict
-    return [error for _, error in faults]
 
 
 @define(eq=False)

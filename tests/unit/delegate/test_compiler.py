@@ -86,6 +86,14 @@ def test_a_compiler_that_is_not_loaded_is_named():
     assert caught.value.what == "backend 'NoSuchCompiler' of forward/adder_0 is not loaded"
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_a_compiler_that_is_not_loaded_was_to_have_goes_to_the_next_plugin(jobs):
+    plugins = [Adder(compiler="NoSuchCompiler"), "cpu"]
+    lowered = Lowerer(plugins, on_failure="fallback", jobs=jobs, cache=False).lower(Net(), X)
+    assert {partition.plugin for partition in lowered.plan.partitions} == {"cpu"}
+    assert_agrees(lowered, Net(), (X,))
+
+
 def test_executorchs_own_loop_has_no_other_compiler():
     with pytest.raises(PluginError) as caught:
         by_partitioner(Net(), (X,), [Adder()])
