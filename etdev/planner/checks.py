@@ -45,17 +45,19 @@ def check_asked(given: Options, registry: Registry, plugins: Collection[str]) ->
 def check_methods(given: Options, options: Options, methods: Collection[str]) -> None:
     """Refuse an explicit device for a method that the program does not have.
 
-    Warn of plugins that are asked about none of its methods. The registry is for many programs and
-    may name more methods.
+    Warn of plugins that are asked about none of its methods, or pinned in none. The registry is for
+    many programs and may name more methods.
     """
     for plugin, devices in given.devices.items():
         for method in devices:
             if method != ANY_METHOD and method not in methods:
                 what = f"is pinned in the unknown method {method!r}"
                 raise PluginError(plugin, what, "name one of the program's")
-    for plugin, own in options.limits.items():
-        if own.methods and not set(own.methods) & set(methods):
-            what = f"is asked about {', '.join(own.methods)} only, which the program lacks"
+    named = [(plugin, "asked about", own.methods) for plugin, own in options.limits.items()]
+    named += [(plugin, "pinned in", tuple(own)) for plugin, own in options.devices.items()]
+    for plugin, verb, own in named:
+        if own and not {*own} & {*methods, ANY_METHOD}:
+            what = f"is {verb} {', '.join(own)} only, which the program lacks"
             warn_or_raise(PluginError(plugin, what, f"it has {', '.join(methods)}"), False)
 
 

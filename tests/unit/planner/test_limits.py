@@ -73,3 +73,11 @@ def test_a_plugin_is_asked_about_the_methods_that_its_limits_name():
         Lowerer([plugin], limits={"a": {"methods": ["three"]}}).plan(given)
     with pytest.raises(PluginError, match="methods"):
         Lowerer([plugin], limits={"a": {"methods": []}})
+
+
+def test_a_registry_that_pins_a_plugin_in_methods_that_the_program_lacks_is_told(tmp_path):
+    path = tmp_path / "registry.toml"
+    path.write_text('[plugins.cpu]\ndevice = {nope = "cpu"}\n')
+    text = "cpu: is pinned in nope only, which the program lacks; it has forward"
+    with pytest.warns(EtdevWarning, match=text):
+        Lowerer(["cpu"], registry=path).plan(*nets.mlp())
