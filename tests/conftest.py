@@ -1,4 +1,4 @@
-"""Golden plans."""
+"""The setting and fixtures of all tests, and an option to write what they compare with."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ pytest_plugins = ["support.setting", "support.fixtures"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite`, for unit/planner/test_cases.py."""
-    parser.addoption("--rewrite", action="store_true", help="Write the golden plans anew.")
+    """Add `--rewrite`, for golden plans, shapes of documents and RELIABILITY.md."""
+    parser.addoption("--rewrite", action="store_true", help="Write anew what is compared.")

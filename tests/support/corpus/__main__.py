@@ -21,7 +21,7 @@ PACKAGES = ("torch", "executorch", "openvino", "torchao", "transformers", "trito
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command, and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m corpus", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m support.corpus", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     digest = commands.add_parser("digest", help="lower the corpus and write a record")
     digest.add_argument("record", type=Path)

@@ -1,9 +1,9 @@
 """Cases: files of models, plugins and rules, each with the plan or the error that is expected.
 
 [case a contested node goes to the earlier plugin]
-[model]              or `[model NAME]` for each of several methods; see golden.model; where
+[model]              or `[model NAME]` for each of several methods; see model.py; where
                      it is missing, that of the case before
-[plugins]            a line each, in claim order; see golden.plugin
+[plugins]            a line each, in claim order; see plugin.py
 [rules]              `pin P`, `limit PLUGIN KEY=N`, `device PLUGIN D`, `device PLUGIN METHOD D`,
                      `budget KEY=VALUE`, `strict`, `no-simplify`; optional
 [registry]           the text of a registry.toml; optional

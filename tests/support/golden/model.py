@@ -9,7 +9,7 @@
     return norm(inner(x @ w + b))
 
 The rest is Python, in which `torch`, `aten` and `F` are known. A single line such as `nets.mlp` is
-a function of the package `models`, which returns a module with its inputs, or a program.
+a function of the package `support.models`, which returns a module with its inputs, or a program.
 """
 
 from __future__ import annotations
