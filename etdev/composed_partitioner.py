@@ -82,7 +82,7 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
-    # By the names of the fields of `Options`, some of which are arguments.
+    # By the names of the fields of `Options`; some are arguments.
     arguments = {**locals()}
     if not hasattr(Partitioner, "transform_for_pre_decomposition"):
         what = "this ExecuTorch doesn't ask a partitioner to change the program first"

@@ -108,7 +108,7 @@ class Lowerer:
         on_failure: str | None = None,
         listener: Listener | None = None,
     ) -> None:
-        # By the names of the fields of `Options`, each of which is an argument.
+        # By the names of the fields of `Options`, which all are arguments.
         arguments = {**locals()}
         if listener is not None and not callable(listener):
             cure = "give a function of a stage and a detail"

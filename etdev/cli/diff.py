@@ -72,7 +72,7 @@ def command(before: Path, after: Path, profile: bool, method: str) -> None:
 def _profiled(file: Path, method: str, say: Listener) -> Profile:
     from etdev.pte.embedded_plan import find_ledger
     from etdev.runtime.inputs import random_inputs
-    from etdev.runtime.profile import profile
+    from etdev.runtime.profiling import profile
 
     say("profile", str(file))
     return profile(file, random_inputs(file, method), method, plan=find_ledger(file))

@@ -140,7 +140,7 @@ def command(
             differences, verification, failure = _checked(verifier, method, result, given)
         if profile:
             from etdev.pte.embedded_plan import find_ledger
-            from etdev.runtime.profile import profile as profiled
+            from etdev.runtime.profiling import profile as profiled
 
             say("profile", str(program))
             known = find_ledger(program)

@@ -7,7 +7,7 @@ variable ETDEV_PLAIN is set, and where torch or ExecuTorch lacks a private name 
     collector.py       fewer collections of garbage
     decompositions.py  decompositions without kernels for ops that are not decomposed
     passes.py          conversion to the edge dialect without passes that change nothing
-    graphs.py          graphs of which no Python code is written
+    graphs.py          graphs without their Python code
     delegates.py       shapes of delegates' results without running their programs
     leftovers.py       code and shapes that torch keeps of each lowering
 """

@@ -1,4 +1,4 @@
-"""Graphs of which no Python code is written.
+"""Graphs without the Python code that torch writes of them.
 
 torch writes and compiles Python code for a graph whenever a module or a program is made of it or a
 pass changes it. Passes and backends walk the graph and never call that code. So their graphs have

@@ -1,4 +1,4 @@
-"""What torch keeps of each lowering until the process ends."""
+"""Leftovers of each lowering that torch keeps until the process ends."""
 
 from __future__ import annotations
 

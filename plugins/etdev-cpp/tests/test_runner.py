@@ -22,7 +22,7 @@ from etdev import Lowerer
 from etdev.errors import RunError, VerifyError
 from etdev.pte.read import read
 from etdev.runtime.check import check
-from etdev.runtime.profile import profile
+from etdev.runtime.profiling import profile
 from etdev.runtime.run import run, run_series
 from etdev.runtime.runners import named
 from etdev.runtime.worker import Program

@@ -16,7 +16,7 @@ from support.shell import cells, invoke
 from etdev import Claim, Group, Lowerer, hookimpl
 from etdev.errors import RunError
 from etdev.pte.instructions import steps
-from etdev.runtime.profile import profile
+from etdev.runtime.profiling import profile
 
 
 class Relus:
@@ -145,6 +145,6 @@ def test_the_document_has_it_on_request(pte):
 
 
 def test_a_trace_without_events_is_no_profile(pte, monkeypatch):
-    monkeypatch.setattr("etdev.runtime.profile._events", lambda dump: [])
+    monkeypatch.setattr("etdev.runtime.profiling._events", lambda dump: [])
     with pytest.raises(RunError, match="the runtime's trace has no events; use ExecuTorch"):
         profile(pte, [torch.ones(2, 8)])
