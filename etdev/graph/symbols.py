@@ -7,14 +7,14 @@ for values that depend on data. So a program that is traced here gets a shape en
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.types import PySymType
 
 from etdev.graph.nodes import graph_modules
@@ -27,6 +27,7 @@ from etdev.upstream.fake_tensors import (
     remade,
     transform_subclass,
 )
+from etdev.upstream.shape_env import copied, fix_ranges, unbound_symbols
 from etdev.upstream.trees import pytree
 
 
@@ -46,15 +47,15 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     if mode is None or mode.shape_env is None or not mode.shape_env.var_to_range:
         return program
     own, converter = copy.copy(mode), mode.fake_tensor_converter
-    own.shape_env = _copied(mode.shape_env)
+    own.shape_env = copied(mode.shape_env)
     own.enter_stack = []
     own.fake_tensor_converter = type(converter)(
         copy_data=mode.propagate_real_tensors, export=converter.export
     )
-    copied = with_own_graphs(program)
-    for module in graph_modules(copied.graph_module):
+    again = with_own_graphs(program)
+    for module in graph_modules(again.graph_module):
         _renew(module.graph, own)
-    return copied
+    return again
 
 
 @contextmanager
@@ -63,8 +64,7 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 
     torch would look for them in the results of the next trace.
     """
-    env = mode.shape_env if mode else None
-    pending = env.pending_fresh_unbacked_symbols if env else []
+    pending = unbound_symbols(mode.shape_env if mode else None)
     pending.clear()
     try:
         yield
@@ -72,18 +72,10 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
         pending.clear()
 
 
-class _Kept(dict[Any, Any]):
-    """Ranges of symbols; those of sizes that are known before a run can't be changed."""
-
-    def __setitem__(self, symbol: Any, known: Any) -> None:
-        if symbol not in self or free_unbacked_symbols(symbol):
-            super().__setitem__(symbol, known)
-
-
 def keep_ranges(mode: FakeTensorMode | None) -> FakeTensorMode | None:
     """Keep the ranges of sizes: a convolution traced for a batch of 2 takes none above 15."""
-    if mode and mode.shape_env and not isinstance(mode.shape_env.var_to_range, _Kept):
-        mode.shape_env.var_to_range = _Kept(mode.shape_env.var_to_range)
+    if mode and mode.shape_env:
+        fix_ranges(mode.shape_env)
     return mode
 
 
@@ -160,21 +152,3 @@ def _strided(value: torch.Tensor, size: Callable[[Any], Any]) -> torch.Tensor:
     count = size_bytes // value.element_size()
     storage = torch.empty(count, dtype=value.dtype, device="meta")
     return storage.as_strided(sizes, strides, offset)
-
-
-def _copied(env: ShapeEnv) -> ShapeEnv:
-    """Return a shape env with all facts of another."""
-    own = copy.copy(env)
-    for name, value in vars(env).items():
-        if isinstance(value, dict):
-            copied = copy.copy(value)
-            # Some of them hold lists that grow.
-            copied.update({k: copy.copy(v) for k, v in value.items() if isinstance(v, list)})
-            setattr(own, name, copied)
-        elif isinstance(value, (list, MutableSet)):
-            # A shallow copy of torch's ordered sets would share their items.
-            kind: Any = type(value)
-            setattr(own, name, kind(value))
-    own.fake_tensor_cache = {}
-    own.pending_fresh_unbacked_symbols = []
-    return own
