@@ -186,6 +186,28 @@ def test_one_engine_on_the_first_gpu_gives_torch_tensorrts_own_bytes():
     assert ours.to_executorch().buffer == theirs.to_executorch().buffer
 
 
+class Beside(nn.Module):
+    """An engine beside ops that ExecuTorch computes before it, and `Lowerer` may compute later."""
+
+    def __init__(self):
+        super().__init__()
+        self.engine = Engines("0%9%0%0%NVIDIA H200")
+
+    def forward(self, x):
+        return torch.relu(torch.sin(x)) + self.engine(x)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("module", [Engines("0%9%0%0%NVIDIA H200"), Beside()])
+def test_a_partitioner_gives_torch_tensorrts_own_program_whatever_is_around_an_engine(module):
+    program = exported(module)
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    ours = to_edge_transform_and_lower(
+        program, partitioner=[etdev.partitioner(["trt"])], compile_config=config
+    )
+    assert ours.to_executorch().buffer == upstream(program).to_executorch().buffer
+
+
 @pytest.mark.versions
 def test_engines_on_several_gpus_give_torch_tensorrts_own_payloads(two_gpus):
     program, lowered = two_gpus
