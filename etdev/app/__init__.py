@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from etdev.app.eager import EagerMethod as EagerMethod
     from etdev.app.program import ProgramFile as ProgramFile
     from etdev.app.quantizers import quantizers as quantizers
+    from etdev.app.setup import Setup as Setup
     from etdev.cli import sources as sources
     from etdev.cli.group import Command as Command
     from etdev.cli.progress import working as working
@@ -34,6 +35,7 @@ _HOMES = {
     "EagerMethod": "etdev.app.eager",
     "Plugin": "etdev.registry.plugin",
     "ProgramFile": "etdev.app.program",
+    "Setup": "etdev.app.setup",
     "Sheet": "etdev.report.sheet",
     "Verification": "etdev.verify.verification",
     "quantizers": "etdev.app.quantizers",
@@ -50,7 +52,7 @@ _MODULES = {
 __all__ = [  # noqa: RUF022
     "Command", "options", "working", "report", "Document", "Sheet", "size",
     "sources", "files", "ProgramFile",
-    "EagerMethod", "quantizers", "Plugin", "Verification",
+    "EagerMethod", "Setup", "quantizers", "Plugin", "Verification",
 ]  # fmt: skip
 
 

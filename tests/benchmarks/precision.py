@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from attrs import evolve
-from etdev_tune.builder import Build, Builder, Setup
+from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import Candidate
 from etdev_tune.cases import cases_of
 from etdev_tune.exchange import Policy
@@ -38,7 +38,7 @@ from torch import nn
 
 import etdev
 from etdev import Lowerer
-from etdev.app import EagerMethod
+from etdev.app import EagerMethod, Setup
 from etdev.runtime.run import run
 
 RESULTS = Path(__file__).parent / "results/precision.json"

@@ -87,7 +87,10 @@ CHAPTERS = (
         "Applications",
         "Commands that lower, run or compare models; see\n"
         "[README.md](README.md#writing-an-application).",
-        (*_in("etdev.app", "working report Document Sheet ProgramFile EagerMethod quantizers"),),
+        (
+            *_in("etdev.app", "working report Document Sheet"),
+            *_in("etdev.app", "ProgramFile EagerMethod Setup quantizers"),
+        ),
     ),
     Chapter(
         "Views",

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev import Lowered, Lowerer, Plan, Registry
-from etdev.app import EagerMethod, Plugin, ProgramFile, files
+from etdev import Lowered, Plan
+from etdev.app import EagerMethod, ProgramFile, Setup, files
 from etdev.errors import ArtifactError, EtdevError, PluginError, first_line
-from etdev.locking import Lock, lock_of
-from etdev.lowering.composition import compose
-from etdev.lowering.lowering import Lowering
 from etdev.pte.artifact import MethodArtifact
-from etdev.registry.registry import load, registry_of
-from etdev.schema.options import Surface, settings_on
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import Failure
 from etdev_tune.toml_writer import toml_of
@@ -30,57 +24,6 @@ from etdev_tune.toml_writer import toml_of
 _KEPT = 3
 # Compilers and ExecuTorch's emission write temporary files, too.
 _NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-
-
-@frozen(eq=False)
-class Setup:
-    """The user's registry, changed by the arguments, which every candidate keeps.
-
-    Args:
-        plugins: Plugins of the untuned plan by name, in claim order.
-        objects: Plugins that were given as objects, which no registry can name.
-        running: Arguments of `Lowerer` that change no .pte: `cache`, `executor`, `jobs`.
-    """
-
-    registry: Registry
-    plugins: Mapping[str, Plugin]
-    objects: Mapping[str, object]
-    running: Mapping[str, Any]
-
-    @classmethod
-    def of(
-        cls,
-        plugins: Sequence[object] | None = None,
-        *,
-        registry: Registry | str | os.PathLike[str] | None = None,
-        **settings: Any,
-    ) -> Setup:
-        """Make a setup of `Lowerer`'s arguments, with the plugins that can compile here.
-
-        Raises:
-            EtdevError: As `Lowerer` does, and if a plugin that is named can't compile here.
-        """
-        table = registry_of(registry)
-        composition = compose(plugins, table, settings).fit(tolerant=False)
-        options, entries = composition.options, []
-        for plugin in composition.delegating:
-            entry, devices = table.entry(plugin.name), options.devices.get(plugin.name, {})
-            entries.append(evolve(entry, optional=False, devices=devices, limits=plugin.limits))
-        known = [own.name for own in settings_on(Surface.REGISTRY)]
-        chosen = {name: getattr(options, name) for name in known}
-        setup = Registry(tuple(entries), path=table.path, **chosen)
-        named = {plugin.name: plugin for plugin in composition.delegating}
-        given = zip(plugins or (), named, strict=False)
-        objects = {name: item for item, name in given if not isinstance(item, str)}
-        changing = settings_on(Surface.LOCK)
-        running = [own.name for own in settings_on(Surface.ARGUMENT) if own not in changing]
-        return cls(setup, named, objects, {name: getattr(options, name) for name in running})
-
-    def lowerer(self, candidate: Candidate, registry: Registry | None = None) -> Lowerer:
-        """Return a Lowerer for a candidate, with its registry as a file has it, or made for it."""
-        plugins = [self.objects.get(name, name) for name in candidate.plugins]
-        known = registry or candidate.registry(self.registry)
-        return Lowerer(plugins, registry=known, **self.running)
 
 
 @frozen(eq=False)
@@ -137,7 +80,8 @@ class Builder:
     setup: Setup
     folder: Path
     _builds: dict[str, Build | Failure] = field(factory=dict)
-    _decisions: dict[str, Lowering] = field(factory=dict)
+    # What `Lowerer.lower_again` takes.
+    _decisions: dict[str, Any] = field(factory=dict)
 
     def build(self, candidate: Candidate) -> Build | Failure:
         """Lower a candidate once; a refusal of a plugin or ExecuTorch is a finding about it."""
@@ -146,8 +90,11 @@ class Builder:
             known = self._builds[candidate.key] = self._attempt(candidate)
         return evolve(known, candidate=candidate) if isinstance(known, Build) else known
 
-    def final(self, candidate: Candidate, path: Path, registry: Path) -> tuple[Build, Lock]:
+    def final(self, candidate: Candidate, path: Path, registry: Path) -> tuple[Build, str]:
         """Lower a candidate as a user would with its registry file, which is written first.
+
+        Returns:
+            The build, and the text of its lock.
 
         Raises:
             EtdevError: As `Lowerer.lower` and `Lowered.save`.
@@ -160,10 +107,10 @@ class Builder:
         files.write_text(registry, toml_of(candidate.registry(self.setup.registry), head))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lowerer = self.setup.lowerer(candidate, load(registry))
+            lowerer = self.setup.lowerer(registry)
             lowered = lowerer.lower({name: own.source for name, own in self.methods.items()})
             lowered.save(path)
-            lock = lock_of(lowerer.compilation, lowered, path)
+            lock = self.setup.lock(lowerer, lowered, path)
         return _described(candidate, path, lowered, time.perf_counter() - start), lock
 
     def _attempt(self, candidate: Candidate) -> Build | Failure:
@@ -189,7 +136,7 @@ class Builder:
 
     def _lowered(self, candidate: Candidate) -> Lowered:
         """Lower a candidate; those with the same plugins and options share a conversion."""
-        lowerer = self.setup.lowerer(candidate)
+        lowerer = self.setup.lowerer(candidate.registry(self.setup.registry))
         key = evolve(candidate, pins=()).key
         known = self._decisions.get(key)
         if known is None:

@@ -9,7 +9,6 @@ from attrs import evolve
 
 from etdev.app import files
 from etdev.errors import TuneError
-from etdev.locking import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
 from etdev_tune.front import with_front
@@ -56,8 +55,8 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
     return Tuning(outputs.program, outputs.registry, outputs.lock, build.plan, report)
 
 
-def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, Lock]:
-    """Lower a candidate from its registry file, as a user will.
+def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, str]:
+    """Lower a candidate from its registry file, as a user will; the last value is its lock's text.
 
     Raises:
         TuneError: That gives another .pte, which is not within the limits.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -12,10 +11,6 @@ from etdev import Plan
 from etdev.app import files
 from etdev.errors import EtdevError
 from etdev_tune.report import TUNING, Report
-
-if TYPE_CHECKING:
-    from etdev.locking import Lock
-
 
 # Of registry, lock and report.
 SUFFIXES = (".registry.toml", ".lock", ".tuning.json")
@@ -52,13 +47,13 @@ class Outputs:
         for path in (self.registry, self.lock, self.report):
             files.check_writable(path)
 
-    def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
+    def publish(self, hidden: Outputs, lock: str, report: Report) -> None:
         """Write lock and report next to hidden files, and move all of them here.
 
         Raises:
             ArtifactError: A file can't be written.
         """
-        files.write_text(hidden.lock, lock.to_json())
+        files.write_text(hidden.lock, lock)
         files.write_text(hidden.report, json.dumps(TUNING.of(report), indent=2) + "\n")
         data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
         beside = (hidden.program, hidden.registry, hidden.lock, hidden.report)

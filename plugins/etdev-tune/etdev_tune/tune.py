@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import evolve
 
-from etdev.app import EagerMethod, ProgramFile, files
+from etdev.app import EagerMethod, ProgramFile, Setup, files
 from etdev.errors import TuneError
-from etdev_tune.builder import Builder, Setup
+from etdev_tune.builder import Builder
 from etdev_tune.candidate import Candidate
 from etdev_tune.cases import cases_of, weighted
 from etdev_tune.comparison import Clock, Comparison

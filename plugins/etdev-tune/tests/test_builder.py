@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from attrs import evolve
-from etdev_tune.builder import Build, Builder, Setup
+from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import Candidate, baselines, orders_of
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import choices_of, option_moves
@@ -13,7 +15,7 @@ from support.models import nets
 
 import etdev
 from etdev import Lowerer, Pin
-from etdev.app import EagerMethod
+from etdev.app import EagerMethod, Setup
 
 BASE = Candidate("base", ("openvino", "cpu"))
 CHANGES = {
@@ -49,7 +51,7 @@ def test_what_is_measured_is_what_the_registry_file_makes(builder, tmp_path, nam
     lowerer = Lowerer(registry=tmp_path / "registry.toml", cache=builder.setup.running["cache"])
     again = lowerer.lower(*nets.mlp()).save(tmp_path / "again.pte")
     assert again.read_bytes() == (tmp_path / "net.pte").read_bytes()
-    assert lock.files[".pte"]
+    assert json.loads(lock)["files"][".pte"]
 
 
 def test_a_candidate_is_lowered_once(builder):
