@@ -107,7 +107,6 @@ ATTRIBUTES = {
 }
 # Where the host reads one elsewhere, and why it can't be helped.
 ACCEPTED = {
-    "delegate/executors/dispatch.py": {"_client"},  # of Dask's executor, which has no other way
     "lowered.py": {"_repr_html_"},  # IPython's name for it
     "schema/displayed.py": {"_repr_mimebundle_"},  # IPython's, too
     "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
