@@ -173,7 +173,7 @@ def _completed(
     if merging:
         # MergeCopies skips copies per input and per output; ExecuTorch rejects a shared input.
         devices = PropagateDeviceConfig()
-        shapes = {name: MergeCopies(shapes[name], skip) for name, skip in skips.items()}
+        shapes = {name: MergeCopies(name, shapes[name], skip) for name, skip in skips.items()}
     passes = {"sym_shape_eval_pass": shapes, "memory_planning_pass": planning}
     return dataclasses.replace(config, **passes, propagate_device_config=devices)
 

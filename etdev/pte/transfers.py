@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import warnings
 
 import torch
 from attrs import frozen
@@ -20,7 +21,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from etdev.errors import DeviceError
+from etdev.errors import DeviceError, EtdevWarning
 from etdev.graph.nodes import delegate_device
 from etdev.schema.device import CPU, Device
 from etdev.upstream.operators import D2H, H2D
@@ -42,16 +43,16 @@ class Skips:
 class MergeCopies(PassBase):
     """A pass that makes each device copy once, then runs the pass that it replaces."""
 
-    def __init__(self, then: PassBase, skips: Skips) -> None:
+    def __init__(self, method: str, then: PassBase, skips: Skips) -> None:
         super().__init__()
-        self._then, self._skips = then, skips
+        self._method, self._then, self._skips = method, then, skips
 
     def call(self, graph_module: GraphModule) -> PassResult | None:
         """Rewrite the copies in place."""
         _complete_single_outputs(graph_module)
         _merge(graph_module)
         if self._skips.inputs:
-            _skip_inputs(graph_module)
+            _skip_inputs(graph_module, self._method)
         if self._skips.outputs:
             _skip_outputs(graph_module)
         graph_module.recompile()
@@ -67,8 +68,9 @@ def check_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
         labels = {device for device in map(_label, (node, *node.users)) if device is not None}
         if isinstance(node.meta.get("val"), torch.Tensor) and len(labels) > 1:
             named = " and ".join(sorted(map(str, labels)))
-            what = f"{node.name} is needed on {named}, and without device memory planning it can"
-            raise DeviceError(who, f"{what} have one label only", cure)
+            what = f"{node.name} is needed on {named}, and without device memory planning it can "
+            what += "have one label only, with which one of them would read memory of another"
+            raise DeviceError(who, what, cure)
 
 
 def _complete_single_outputs(graph_module: GraphModule) -> None:
@@ -101,6 +103,11 @@ def _place(spec: TensorSpec) -> tuple[DeviceType, int]:
     return spec.device, spec.device_index
 
 
+def _device(node: Node) -> Device:
+    kind, index = _place(node.meta["spec"])
+    return Device(kind.name.lower(), index)
+
+
 def _merge(graph_module: GraphModule) -> None:
     first: dict[tuple[Node, DeviceType, int], Node] = {}
     for node in graph_module.graph.find_nodes(op="call_function", target=H2D):
@@ -111,11 +118,16 @@ def _merge(graph_module: GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
-def _skip_inputs(graph_module: GraphModule) -> None:
+def _skip_inputs(graph_module: GraphModule, method: str) -> None:
     for node in graph_module.graph.find_nodes(op="call_function", target=H2D):
         source = node.all_input_nodes[0]
         spec: TensorSpec = source.meta["spec"]
-        if source.op != "placeholder" or len(source.users) != 1 or spec.const:
+        if source.op != "placeholder" or spec.const:
+            continue
+        if len(source.users) != 1:
+            what = f"input {source.name} is still copied to {_device(node)}"
+            why = "it is read on another device, too, so its caller has to pass it on the CPU"
+            warnings.warn(f"method {method}: {what}: {why}", EtdevWarning, stacklevel=2)
             continue
         spec.device, spec.device_index = _place(node.meta["spec"])
         node.replace_all_uses_with(source)

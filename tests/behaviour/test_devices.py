@@ -18,7 +18,7 @@ from torch import nn
 from torch.export import Dim
 
 from etdev import Device, Lowerer
-from etdev.errors import AuditError, DeviceError
+from etdev.errors import AuditError, DeviceError, EtdevWarning
 from etdev.pte.read import methods_of, read
 
 CPU, CUDA0, CUDA1 = Device("cpu"), Device("cuda", 0), Device("cuda", 1)
@@ -167,7 +167,8 @@ def test_skipping_leaves_alone_an_input_that_the_host_reads_too():
         def forward(self, x, y):
             return x + y, torch.cumsum(x, 0)
 
-    method = facts(Lowerer([adder(CUDA0)]).lower(Both(), X), config)
+    with pytest.warns(EtdevWarning, match="method forward: input x is still copied to cuda:0"):
+        method = facts(Lowerer([adder(CUDA0)]).lower(Both(), X), config)
     assert [value.device for value in method.inputs] == [CPU, CUDA0]
     assert method.host_to_device == 1
 
@@ -191,7 +192,8 @@ def test_without_device_planning_a_tensor_that_needs_two_labels_is_refused():
         lowered.to_executorch(ExecutorchBackendConfig(enable_non_cpu_memory_planning=False))
     assert str(caught.value) == (
         "method forward: getitem is needed on cpu and cuda:0, and without device memory planning "
-        "it can have one label only; leave enable_non_cpu_memory_planning on"
+        "it can have one label only, with which one of them would read memory of another; leave "
+        "enable_non_cpu_memory_planning on"
     )
 
 
