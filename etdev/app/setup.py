@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
+from etdev.errors import EtdevError, close_to
 from etdev.locking import lock_of
 from etdev.lowered import Lowered
 from etdev.lowerer import Lowerer
@@ -59,6 +60,11 @@ class Setup:
         Raises:
             EtdevError: As `Lowerer` does, and if a plugin that is named can't compile here.
         """
+        arguments = [own.name for own in settings_on(Surface.ARGUMENT)]
+        for name in settings:
+            if name not in arguments:
+                cure = close_to(name, arguments) or f"these are {', '.join(arguments)}"
+                raise EtdevError(name, "is not an argument of Lowerer", cure)
         table = registry_of(registry)
         composition = compose(plugins, table, settings).fit(tolerant=False)
         options, entries = composition.options, []

@@ -14,7 +14,7 @@ from etdev_tune.toml_writer import toml_of
 from support.models import nets
 
 import etdev
-from etdev import Lowerer, Pin
+from etdev import EtdevError, Lowerer, Pin
 from etdev.app import EagerMethod, Setup
 
 BASE = Candidate("base", ("openvino", "cpu"))
@@ -76,6 +76,12 @@ def test_devices_and_limits_that_are_given_are_in_every_registry():
     setup = Setup.of(["cpu"], devices={"cpu": "cpu"}, limits={"cpu": {"min_nodes": 3}})
     (entry,) = Candidate("cpu", ("cpu",)).registry(setup.registry).entries
     assert (str(entry.devices["*"]), entry.limits.min_nodes) == ("cpu", 3)
+
+
+def test_a_misspelt_argument_of_lowerer_is_refused():
+    with pytest.raises(EtdevError) as caught:
+        Setup.of(["cpu"], simplfy=False)
+    assert str(caught.value) == "simplfy: is not an argument of Lowerer; did you mean simplify?"
 
 
 def test_options_with_few_values_are_moves_and_those_of_the_user_are_not():
