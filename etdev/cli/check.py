@@ -29,8 +29,8 @@ def command(
     Looks for backends and kernels missing in this machine's runtime, devices that the target
     doesn't have, device labels that a payload contradicts, a missing .ptd, and differences from a
     plan. Then this machine's executorch.runtime loads every method in another process, unless it
-    needs a device of the target or contains native code. Notes list those methods, and known
-    problems of some loaders.
+    needs a device of the target or contains native code. Notes list those methods with what is left
+    to check on the target, and known problems of some loaders.
 
     \b
     etdev check net.pte

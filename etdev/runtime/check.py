@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 from etdev.errors import ArtifactError, DeviceError, EtdevError
@@ -13,7 +13,7 @@ from etdev.pte.ptd import find
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
 from etdev.runtime.kernels import kernel_modules
-from etdev.runtime.runners import Runner, runner_of
+from etdev.runtime.runners import PYTHON, Runner, runner_of
 from etdev.runtime.worker import Program
 from etdev.schema.device import CPU, Device
 from etdev.schema.partition import target_device
@@ -57,12 +57,16 @@ def check(
         problems += differences(plan, artifact.methods)
     if problems:
         return list(dict.fromkeys(problems))
+    # Another machine has the runtime of its devices, which this one need not have.
+    there = {} if available is None else unloaded(artifact, here=False)
     try:
         runner = runner_of(artifact, plugins)
     except EtdevError as error:
         # Such as a runtime that is not installed.
-        return [str(error)]
-    lacking = [*_missing_in_runtime(artifact, runner)]
+        if not there:
+            return [str(error)]
+        runner = PYTHON
+    lacking = [*_missing_in_runtime(artifact, runner, there)]
     return [*dict.fromkeys(lacking or _refused(artifact, file, outside, available is None, runner))]
 
 
@@ -76,8 +80,15 @@ def unloaded(artifact: Artifact, here: bool) -> dict[str, str]:
         if artifact.native or any(delegate.native for delegate in method.delegates):
             reasons[method.name] = "loading it would run native code of the file"
         elif away and not here:
-            reasons[method.name] = f"it needs {', '.join(away)}"
+            backends = " and ".join(_on_devices(method))
+            what = f"it needs {', '.join(away)}"
+            reasons[method.name] = f"{what}; load it there, with a runtime that has {backends}"
     return reasons
+
+
+def _on_devices(method: MethodArtifact) -> list[str]:
+    """Return the backends of a method that run on other devices than the CPU."""
+    return [*dict.fromkeys(d.backend_id for d in method.delegates if not d.device.is_cpu)]
 
 
 def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[str]:
@@ -131,11 +142,12 @@ def _streams(method: MethodArtifact) -> Iterable[str]:
             )
 
 
-def _missing_in_runtime(artifact: Artifact, runner: Runner) -> Iterable[str]:
-    """Name the backends and kernels that the runner lacks."""
+def _missing_in_runtime(artifact: Artifact, runner: Runner, there: Container[str]) -> Iterable[str]:
+    """Name the backends and kernels that the runner lacks; not those of devices elsewhere."""
     for method in artifact.methods:
         backends, kernels = runner.missing(method)
-        for backend_id in backends:
+        elsewhere = _on_devices(method) if method.name in there else []
+        for backend_id in (backend for backend in backends if backend not in elsewhere):
             cure = "run it with one that is built with it, or lower without its plugin"
             yield f"method {method.name}: the runtime has no backend {backend_id}; {cure}"
         for name in kernels:

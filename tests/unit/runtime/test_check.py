@@ -46,9 +46,16 @@ def test_a_program_that_runs_has_no_problems(mlp_lowered, mlp_pte):
 
 
 def test_a_missing_backend_is_named(on_cuda):
-    problems = check(on_cuda, [CPU, CUDA0])
+    problems = check(on_cuda)
     assert f"method forward: {NO_BACKEND}" in problems
     assert not any("planned on" in problem for problem in problems)
+
+
+def test_a_build_machine_needs_no_runtime_of_the_targets_devices(on_cuda):
+    assert check(on_cuda, [CPU, CUDA0]) == []
+    assert unloaded(read(on_cuda), here=False) == {
+        "forward": "it needs cuda:0; load it there, with a runtime that has FakeAccelerator"
+    }
 
 
 def test_devices_that_the_target_lacks_are_named(on_cuda):
