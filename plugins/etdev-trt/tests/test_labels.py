@@ -23,9 +23,7 @@ def test_true_labels_are_no_problem(tmp_path):
     assert contradictions(lowered.save(tmp_path / "true.pte")) == []
 
 
-def test_a_runtime_that_is_not_installed_is_a_problem_here_and_not_of_another_machine(
-    tmp_path, monkeypatch
-):
+def test_a_runtime_that_is_not_installed_is_a_problem_of_this_machine_alone(tmp_path, monkeypatch):
     path = Lowerer(["trt"]).lower(exported(Engines("0%9"))).save(tmp_path / "net.pte")
     monkeypatch.setattr("etdev_trt.runner.PACKAGE", "no_such_runtime")
     assert check(path, plugins=Lowerer(["trt"]).plugins) == [
