@@ -12,6 +12,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from packaging.version import Version
+
 from etdev import Device, Probe
 
 _TORCH_CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -59,9 +61,15 @@ def makes_fatbins() -> bool:
 
 
 def runner() -> str | None:
-    """Return the runner of etdev-trt, if it and its runtime are installed; it has CudaBackend."""
-    needed = (_RUNTIME, "etdev_trt")
-    return "tensorrt" if all(map(importlib.util.find_spec, needed)) else None
+    """Return the runner of etdev-trt, if it and its runtime are installed; it has CudaBackend.
+
+    From version 0.2 on that runtime adds TensorRT to executorch.runtime, which has CudaBackend in
+    ExecuTorch's CUDA wheels (pytorch/TensorRT#4567, read).
+    """
+    if not all(map(importlib.util.find_spec, (_RUNTIME, "etdev_trt"))):
+        return None
+    version = importlib.metadata.version(_RUNTIME)
+    return "tensorrt" if Version(version) < Version("0.2") else None
 
 
 def compilers() -> dict[str, str]:

@@ -71,6 +71,14 @@ def test_the_probe_agrees_with_torch():
     assert (machine.gpus() > 0) >= torch.cuda.is_available()
 
 
+@pytest.mark.parametrize(("version", "runner"), [("0.1.0", "tensorrt"), ("0.2.0", None)])
+def test_a_runtime_that_replaces_executorchs_runs_delegates(monkeypatch, version, runner):
+    """Version 0.2 only adds TensorRT to it, see pytorch/TensorRT#4567."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+    assert machine.runner() == runner
+
+
 def test_lowering_stops_with_the_reason_and_planning_works(complete):
     complete.setattr(machine, "gpus", lambda: 0)
     module, inputs = nn.Linear(4, 4).eval(), (torch.randn(2, 4),)

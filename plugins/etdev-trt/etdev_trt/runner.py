@@ -1,22 +1,27 @@
 """The runner of torch-tensorrt's runtime: ExecuTorch's, built with TensorRTBackend and CudaBackend.
 
-Its package is torch-tensorrt-executorch-runtime, which replaces `executorch.runtime` in a process
-that has not loaded that yet. So it has a process of its own.
+Its package is torch-tensorrt-executorch-runtime. Version 0.1 replaces `executorch.runtime` in a
+process that has not loaded that yet, so it has a process of its own. Version 0.2 adds TensorRT's
+backend to the installed `executorch.runtime` where it is imported (pytorch/TensorRT#4567, read).
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from packaging.version import Version
 
 from etdev.errors import RunError
 from etdev.pte.artifact import MethodArtifact
+from etdev.runtime import worker
 from etdev.runtime.child import COMMAND, Child
-from etdev.runtime.runners import PythonRunner
+from etdev.runtime.runners import PYTHON, PythonRunner
 
 PACKAGE = "torch_tensorrt_executorch_runtime"
 BACKENDS = ("TensorRTBackend", "CudaBackend", "XnnpackBackend")
@@ -49,24 +54,33 @@ class Program:
         return Method(self.module, name)
 
 
-def load_program(source: Path | bytes, **options: Any) -> Program:
-    """Load a program by the Module API, as torch-tensorrt does.
+def load_program(source: Path | bytes, **options: Any) -> Any:
+    """Load a program; with version 0.1 by the Module API, as torch-tensorrt does.
 
-    The other API plans all memory on the host, where device memory is asked for.
+    The other API of that version plans all memory on the host, where device memory is asked for.
 
     Raises:
-        RuntimeError: A .ptd or a trace is asked for, which this runtime has not.
+        RuntimeError: A .ptd or a trace is asked for, which version 0.1 has not.
     """
-    from torch_tensorrt_executorch_runtime import activate
-
+    activate = getattr(importlib.import_module(PACKAGE), "activate", None)
+    if activate is None:
+        return worker.load_program(source, **options)
     if options:
         raise RuntimeError(f"{PACKAGE} has no {', '.join(options)}")
     data = source if isinstance(source, bytes) else source.read_bytes()
     return Program(activate()._load_for_executorch_from_buffer(data), data)
 
 
+def replaces() -> bool:
+    """Return True if the installed version replaces executorch.runtime, as those before 0.2 do."""
+    return Version(importlib.metadata.version(PACKAGE)) < Version("0.2")
+
+
 def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
     """Return the backends and kernels that it lacks for a method."""
+    if not replaces():
+        lacking, kernels = PYTHON.missing(method)
+        return [name for name in lacking if name != BACKENDS[0]], kernels
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
     return (
         [name for name in backends if name not in BACKENDS],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
+from attrs import evolve
 from etdev_trt.plugin import TrtPlugin
-from etdev_trt.runner import PACKAGE, RUNNER
+from etdev_trt.runner import PACKAGE, RUNNER, load_program
 from support.models.small import PAIR, AddMul
 
 from etdev import Lowerer
@@ -38,6 +41,9 @@ def runtime(tmp_path_factory):
     """The fake package, installed here and in the runner's process, which several tests share."""
     folder = tmp_path_factory.mktemp("runtime")
     (folder / f"{PACKAGE}.py").write_text(FAKE)
+    about = folder / f"{PACKAGE}-0.1.0.dist-info" / "METADATA"
+    about.parent.mkdir()
+    about.write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: 0.1.0\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield
@@ -84,7 +90,18 @@ def test_a_ptd_is_refused_in_the_words_of_the_runtime(runtime, program, tmp_path
         run(program, PAIR, data=tmp_path / "net.ptd", runner=named("tensorrt"))
 
 
-def test_backends_and_kernels_that_it_lacks_are_known(program):
+def test_the_next_version_adds_its_backend_to_executorchs_runtime(program, monkeypatch):
+    """A stand-in for version 0.2, made after pytorch/TensorRT#4567: it has no `activate`."""
+    monkeypatch.setitem(sys.modules, PACKAGE, ModuleType(PACKAGE))
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.2.0")
+    (output,) = load_program(program).load_method("forward").execute(PAIR)
+    torch.testing.assert_close(output, AddMul()(*PAIR))
+    delegates = [Delegate(name, [], 1, 1, []) for name in ("TensorRTBackend", "NoBackend")]
+    (method,) = read(program).methods
+    assert RUNNER.missing(evolve(method, delegates=delegates)) == (["NoBackend"], [])
+
+
+def test_backends_and_kernels_that_it_lacks_are_known(runtime, program):
     (method,) = read(program).methods
     assert RUNNER.missing(method) == ([], [])
     names = ("TensorRTBackend", "OpenvinoBackend", "CudaBackend", "XnnpackBackend")
