@@ -8,9 +8,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile
 	--constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/etdev-*/)
-# What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newer
-# torches. `make compat-torch-2.15.0` makes and runs one of them.
-COMPAT := executorch-1.4.1 torch-2.14.1 torch-2.15.0
+# What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported, also with the
+# torch that TensorRT's runtime goes with, and the newer torches. `make compat-torch-2.15.0` makes and
+# runs one of them.
+COMPAT := executorch-1.4.1 executorch-1.4.1+torch-2.14.1 torch-2.14.1 torch-2.15.0
 # Containers often set it, and every process of the tests would compile the whole of torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
@@ -115,15 +116,17 @@ $(VENV)/test: $(VENV)/demo
 	$(call torch-tensorrt,$(VENV))
 	@touch $@
 
-# As above, with another version of one distribution; with another torch goes another triton.
-# Left out are the plugins that need a newer ExecuTorch.
-$(VENV)-executorch-1.4.1/made: NEWER := plugins/etdev-llm/
+# As above, with other versions of some distributions, such as executorch-1.4.1+torch-2.14.1; with
+# another torch goes another triton. Left out are the plugins that need a newer ExecuTorch.
+SPACE := $(subst ,, )
+VERSIONS = $(subst -,==,$(subst +, ,$*))
+NAMES = $(foreach pin,$(VERSIONS),$(firstword $(subst ==, ,$(pin)))) $(if $(filter torch-%,$(subst +, ,$*)),triton)
+$(VENV)-executorch-1.4.1%: NEWER := plugins/etdev-llm/
 .PRECIOUS: $(VENV)-%/made
 $(VENV)-%/made: $(MANIFESTS)
 	$(PYTHON) -m venv $(@D)
-	@grep -v -E '^($(firstword $(subst -, ,$*))$(if $(filter torch-%,$*),|triton))==' \
-		.ci/constraints.txt > $(@D)/constraints.txt
-	@echo "$(subst -,==,$*)" >> $(@D)/constraints.txt
+	@grep -v -E '^($(subst $(SPACE),|,$(strip $(NAMES))))==' .ci/constraints.txt > $(@D)/constraints.txt
+	@printf '%s\n' $(VERSIONS) >> $(@D)/constraints.txt
 	@echo "installing into $(@D) ..."
 	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt torch
 	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt \
