@@ -1,14 +1,15 @@
-"""Example inputs that torch.export merges or can't trace."""
+"""Example inputs that torch.export merges or can't trace, and names that it can't keep."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from attrs import evolve
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, GraphModule, Node
+from torch.nn import Module
 
 from etdev.errors import SourceError
 from etdev.schema.method import Method
@@ -59,6 +60,22 @@ def ignored_inputs(method: Method) -> list[Node]:
     return [node for node in inputs if node.name in repeated and not node.users]
 
 
+def reserved_names(method: Method) -> list[str]:
+    """Return the names of weights that torch.fx's GraphModule uses for itself."""
+    model = method.model
+    if isinstance(model, ExportedProgram):
+        names = [*model.state_dict, *model.constants]
+    else:
+        names = [name for name, _ in _named_weights(model)] if isinstance(model, Module) else []
+    taken = GraphModule({}, Graph())
+    return [name for name in names if hasattr(taken, name.partition(".")[0])]
+
+
+def _named_weights(model: Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
 MERGED_INPUTS = Quirk(
     name="merged-inputs",
     stage=EXPORT,
@@ -82,4 +99,18 @@ IGNORED_INPUTS = Quirk(
         error=SourceError,
     ),
 )
-QUIRKS = (MERGED_INPUTS, IGNORED_INPUTS)
+RESERVED_NAMES = Quirk(
+    name="reserved-names",
+    stage=EXPORT,
+    summary="A weight of the model itself can't be called like an attribute of torch.fx's "
+    "GraphModule, such as meta, graph or code: torch makes one of the program when it decomposes "
+    "it.",
+    upstream="reported 2026-11-27; torch/export/_unlift.py, _unlift_exported_program_lifted_states",
+    find=reserved_names,
+    refusal=Rejection(
+        "has a weight called {found!r}, a name that torch's GraphModule uses",
+        "rename the parameter, buffer or submodule",
+        error=SourceError,
+    ),
+)
+QUIRKS = (MERGED_INPUTS, IGNORED_INPUTS, RESERVED_NAMES)

@@ -85,3 +85,8 @@ def untraceable_inputs() -> Repro:
     with torch.inference_mode():
         x = X + 0
     return Repro(torch.nn.Linear(4, 3), [X], example=(x,), gradients=True, expects="error")
+
+
+@repro
+def reserved_names() -> Repro:
+    return Repro(model(lambda net, x: x * net.meta, meta=random(4)), [X], expects="error")
