@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import chain
 from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, NamedTuple
+from weakref import ref
 
 import numpy as np
 import torch
@@ -164,6 +165,9 @@ def _is_data(name: str, value: object) -> bool:
 
 def _identity(value: object) -> object:
     """Return what stays equal while a value stays as it is."""
+    if isinstance(value, ref):
+        # torch's recurrent layers make references to their weights anew while they are traced.
+        return _identity(value())
     if isinstance(value, ModuleType) or callable(value):
         names = (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
         # A clock always changes.
