@@ -166,8 +166,8 @@ def _is_data(name: str, value: object) -> bool:
 def _identity(value: object) -> object:
     """Return what stays equal while a value stays as it is."""
     if isinstance(value, ref):
-        # torch's recurrent layers make references to their weights anew while they are traced.
-        return _identity(value())
+        # torch's recurrent layers make references to their weights anew in each functional call.
+        return ref
     if isinstance(value, ModuleType) or callable(value):
         names = (getattr(value, "__name__", ""), getattr(value, "__module__", ""))
         # A clock always changes.
