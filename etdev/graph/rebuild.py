@@ -31,7 +31,7 @@ from torch.nn import Module
 
 from etdev.graph.signature import fitted
 from etdev.upstream.edge import with_parts
-from etdev.upstream.shortcuts.graphs import interpreted_graph
+from etdev.upstream.shortcuts.graphs import graph_module, interpreted_graph
 from etdev.upstream.trees import pytree
 
 _SIMPLIFIED = "etdev_simplified"
@@ -193,7 +193,7 @@ def extracted(
     }
     if verifier is None:
         return ExportedProgram(root, graph, **parts)
-    parts |= {"graph_module": GraphModule(root, graph), "verifiers": [verifier]}
+    parts |= {"graph_module": graph_module(root, graph), "verifiers": [verifier]}
     return with_parts(owner, example_inputs=None, **parts)
 
 

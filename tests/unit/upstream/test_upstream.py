@@ -67,6 +67,9 @@ PRIVATE = {
         "torch.utils._python_dispatch._disable_current_modes",
     ),
     "the error that torch.export.load only logs": ("torch.export.pt2_archive._package.load_pt2",),
+    "code of partitions is generated only if it is run": (
+        "torch.fx._lazy_graph_module._LazyGraphModule",
+    ),
     "where a model restricts a dynamic size": ("torch._logging.structured.INTERN_TABLE",),
     "etdev_cuda.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
         "torch._inductor",

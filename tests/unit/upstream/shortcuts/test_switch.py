@@ -12,12 +12,12 @@ from etdev.edge.functional import OWN_WRITES
 from etdev.upstream.shortcuts.collector import COLLECTOR
 from etdev.upstream.shortcuts.decompositions import DECOMPOSITIONS
 from etdev.upstream.shortcuts.delegates import DELEGATES
-from etdev.upstream.shortcuts.graphs import INTERPRETED
+from etdev.upstream.shortcuts.graphs import INTERPRETED, LAZY
 from etdev.upstream.shortcuts.leftovers import LEFTOVERS
 from etdev.upstream.shortcuts.passes import PASSES
 from etdev.upstream.shortcuts.switch import PLAIN, Shortcut
 
-SHORTCUTS = (COLLECTOR, DECOMPOSITIONS, DELEGATES, INTERPRETED, LEFTOVERS, OWN_WRITES, PASSES)
+SHORTCUTS = (COLLECTOR, DECOMPOSITIONS, DELEGATES, INTERPRETED, LAZY, LEFTOVERS, OWN_WRITES, PASSES)
 
 
 def in_place():
