@@ -105,7 +105,7 @@ RESERVED_NAMES = Quirk(
     summary="A weight of the model itself can't be called like an attribute of torch.fx's "
     "GraphModule, such as meta, graph or code: torch makes one of the program when it decomposes "
     "it.",
-    upstream="reported 2026-11-27; torch/export/_unlift.py, _unlift_exported_program_lifted_states",
+    upstream="report written 2026-11-27; torch/export/_unlift.py, _unlift",
     find=reserved_names,
     refusal=Rejection(
         "has a weight called {found!r}, a name that torch's GraphModule uses",

@@ -19,7 +19,6 @@ from packaging.version import Version
 
 from etdev.errors import RunError
 from etdev.pte.artifact import MethodArtifact
-from etdev.runtime import worker
 from etdev.runtime.child import COMMAND, Child
 from etdev.runtime.runners import PYTHON, PythonRunner
 
@@ -64,7 +63,7 @@ def load_program(source: Path | bytes, **options: Any) -> Any:
     """
     activate = getattr(importlib.import_module(PACKAGE), "activate", None)
     if activate is None:
-        return worker.load_program(source, **options)
+        return PYTHON.loader(source, **options)
     if options:
         raise RuntimeError(f"{PACKAGE} has no {', '.join(options)}")
     data = source if isinstance(source, bytes) else source.read_bytes()
