@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,6 @@ from etdev.errors import DeviceError, RunError
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT
-from etdev.schema.dtypes import dtype_of
 from etdev.schema.partition import OWN_DEVICE, CompileSpec, target_device
 from etdev.schema.tensors import SharedState
 
@@ -40,7 +40,10 @@ class Value:
     @property
     def size_bytes(self) -> int:
         """Bytes of a tensor in its largest size; 0 of anything else."""
-        return math.prod(self.sizes) * dtype_of(self.dtype).size_bytes if self.dtype else 0
+        # By its name, since files may have dtypes that torch doesn't have.
+        digits = re.search(r"\d+", self.dtype)
+        width = max(int(digits[0]) // 8, 1) if digits else 1
+        return math.prod(self.sizes) * width if self.dtype else 0
 
 
 @frozen

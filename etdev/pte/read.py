@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -182,8 +180,7 @@ def dtype_of(tensor: Any) -> str:
 
 def bytes_of(tensor: Any) -> int:
     """Return the size of a tensor's values, also of a dtype that torch doesn't have."""
-    digits = re.search(r"\d+", dtype_of(tensor))
-    return int(math.prod(tensor.sizes)) * max(int(digits[0]) // 8 if digits else 1, 1)
+    return _value(tensor).size_bytes
 
 
 def operator_name(operator: Any) -> str:
