@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etdev.quirks import (
+    assertions,
     buffers,
     control_flow,
     emission,
@@ -68,6 +69,7 @@ QUIRKS: tuple[Row, ...] = (
     *sharing.QUIRKS,
     *repeatability.QUIRKS,
     # First, since torch can't trace some of what they refuse.
+    *assertions.QUIRKS,
     *interface.QUIRKS,
     *control_flow.QUIRKS,
     *memory_format.QUIRKS,

@@ -175,6 +175,8 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.index_reduce.default: _index_reduce,
     aten.cumprod.default: _cumprod,
+    aten._is_all_true.default: torch.all,
+    aten._is_any_true.default: torch.any,
     aten.scatter.reduce: _scatter,
     aten.scatter.value_reduce: _scatter,
 }

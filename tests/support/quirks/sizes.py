@@ -40,6 +40,15 @@ def unknown_positions() -> Repro:
 
 
 @repro
+def assertions_on_data() -> Repro:
+    def checked(_: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        torch._check_tensor_all(x.abs() < 9)
+        return x.sin()
+
+    return Repro(model(checked), [X, X + 1], expects="error")
+
+
+@repro
 def signed_remainders() -> Repro:
     calls = [random(rows, 4) for rows in (2, 7, 4)]
     shapes = (({0: Dim("rows", min=1, max=7)},),)
