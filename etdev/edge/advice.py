@@ -7,8 +7,11 @@ import re
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from etdev.errors import first_line
 from etdev.upstream.tracing import restricting_frames
@@ -17,6 +20,8 @@ _LOGS = re.compile(r' For more information, run with TORCH_LOGS="[^"]*"\.')
 # The dimensions that a method constrains; what follows each is about torch's own functions.
 _VIOLATION = re.compile(r"^  - (.+?)\.?(?: If you're using .*)?$", re.MULTILINE)
 _FIXES = re.compile(r"^Suggested fixes:\n((?:  .+\n?)+)", re.MULTILINE)
+# A dynamic size whose example is 0 or 1.
+_ONE = re.compile(r"as dynamic but your code specialized it to be a constant \([01]\)")
 _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 _OWN = os.path.join(Path(__file__).parents[1], "")
 # The line of the node at which one of torch's or ExecuTorch's passes failed.
@@ -28,7 +33,7 @@ _OTHERS = re.compile(r"^<|site-packages[/\\](torch|executorch)[/\\]")
 def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
     """Return the error of torch.export in one line, with the user's lines that raised it.
 
-    torch.export is called with the other arguments again where it forgets the lines.
+    torch.export forgets those that restrict a size, and is called with the other arguments again.
     """
     head, others = _LOGS.sub("", first_line(error)), _VIOLATION.findall(str(error))
     if others:
@@ -41,6 +46,16 @@ def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
             stacks += restricting_frames(*export, **options)
     lines = dict.fromkeys(line for stack in stacks if (line := _line_of(stack)))
     return f"{head} at {', '.join([*lines][:3])}" if lines else head
+
+
+def eager_fault(model: torch.nn.Module, inputs: Any, kwargs: Any) -> BaseException | None:
+    """Return what a copy of a model raises for its example inputs; None if it runs."""
+    try:
+        with torch.no_grad():
+            deepcopy(model)(*deepcopy(inputs), **deepcopy(kwargs))
+    except (Exception, SystemExit) as error:
+        return error
+    return None
 
 
 def failed_pass(error: BaseException) -> str:
@@ -68,10 +83,15 @@ def is_guard(error: BaseException) -> bool:
 def cure_of(error: BaseException) -> str:
     """Return torch's advice, if it has any."""
     text = str(error)
+    if _ONE.search(text):
+        return "give an example that is larger than 1 there: torch.export fixes sizes of 0 and 1"
     if fixes := _FIXES.search(text):
         return f"torch suggests {', '.join(map(str.strip, fixes[1].strip().splitlines()))}"
     if checks := _CHECK.findall(text):
         return f"say which it is, before that line: {' or '.join(checks)}"
+    if "Could not extract specialized integer" in text:
+        how = "take the integer from an integer tensor, as in x.long().item()"
+        return f"{how}, and bound it with torch._check"
     if is_guard(error):
         return "a branch on a tensor's values is written with torch.where or torch.cond"
     return "see the cause, or export it yourself and give the ExportedProgram"

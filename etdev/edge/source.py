@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.edge.advice import cure_of, problem_of
+from etdev.edge.advice import cure_of, eager_fault, problem_of
 from etdev.errors import SourceError, first_line, warn_or_raise
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.method import Method
 from etdev.schema.quirk import Quirks
 from etdev.schema.stages import EXPORT
 from etdev.upstream.fake_tensors import FakeTensor
+from etdev.upstream.tracing import without_dumps
 from etdev.upstream.trees import load_exported, pytree
 
 FORWARD = "forward"
@@ -45,22 +47,33 @@ def export(method: Method, quirks: Quirks) -> ExportedProgram:
     if any(module.training and isinstance(module, _MODAL) for module in model.modules()):
         what = "dropout or batch norm is in training mode"
         warn_or_raise(SourceError(name, what, "call .eval() on the module first"), False)
-    shapes = {"dynamic_shapes": dynamic_shapes}
     try:
         # With gradients, a method that writes a buffer would fail much later, in to_executorch.
-        with torch.no_grad(), quirks.during(method) as checks:
-            program = torch.export.export(model, inputs, kwargs, **shapes)
+        with torch.no_grad(), quirks.during(method) as checks, without_dumps():
+            program = torch.export.export(model, inputs, kwargs, dynamic_shapes=dynamic_shapes)
     except SourceError:
         raise
     # A model that calls sys.exit would end the caller's process.
     except (Exception, SystemExit) as error:
-        problem = problem_of(error, model, inputs, kwargs, **shapes)
-        what = f"torch.export failed: {problem}"
-        raise SourceError(name, what, cure_of(error)) from error
+        raise _failure(method, model, error) from error
     for check in checks:
         if doubt := check(program):
             quirks.doubts[name] = doubt
     return program
+
+
+def _failure(method: Method, model: nn.Module, error: BaseException) -> SourceError:
+    """Return the error about a method that can't be exported; the fault may be its inputs'."""
+    inputs, kwargs = method.example()
+    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((inputs, kwargs))):
+        cure = "give tensors, such as torch.from_numpy(array)"
+        return SourceError(method.name, "an example input is a NumPy array", cure)
+    if fault := eager_fault(model, inputs, kwargs):
+        what = f"forward() fails in eager PyTorch, too: {problem_of(fault)}"
+        cure = "fix forward(), or give example inputs of the shapes and dtypes that it takes"
+        return SourceError(method.name, what, cure)
+    problem = problem_of(error, model, inputs, kwargs, dynamic_shapes=method.dynamic_shapes)
+    return SourceError(method.name, f"torch.export failed: {problem}", cure_of(error))
 
 
 def refuse_without_values(method: str, program: ExportedProgram) -> None:

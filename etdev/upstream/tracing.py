@@ -11,12 +11,13 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch._logging.structured import INTERN_TABLE
+from torch.export import _trace
 from torch.utils._python_dispatch import _disable_current_modes
 
 _tracing = threading.RLock()
@@ -36,6 +37,11 @@ def exclusive_tracing() -> Iterator[None]:
         for message in _SELF_MADE:
             warnings.filterwarnings("ignore", message)
         yield
+
+
+def without_dumps() -> AbstractContextManager[Any]:
+    """Have torch.export print no graph of a model that it can't trace; the error says enough."""
+    return patch.object(_trace, "print", lambda *_, **__: None, create=True)
 
 
 def restricting_frames(*export: Any, **options: Any) -> list[list[tuple[str, int | None]]]:

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.models.small import Function
@@ -171,7 +172,7 @@ def test_a_failed_export_names_the_method_and_keeps_the_cause(module, inputs):
         exported(method)
     assert caught.value.who == "decode"
     cause = caught.value.__cause__
-    assert caught.value.what.startswith(f"torch.export failed: {type(cause).__name__}")
+    assert type(cause).__name__ in caught.value.what
     assert "\n" not in str(caught.value)
 
 
@@ -216,7 +217,33 @@ def test_an_error_of_an_export_names_the_users_line_below_forward():
     line = chooses.__code__.co_firstlineno + 1
     assert error.what.endswith(f" at test_source.py:{line}")
     missing = export_error(lambda x: {}["key"] + x, torch.ones(2))
-    assert missing.what.startswith("torch.export failed: KeyError: 'key' at test_source.py:")
+    assert missing.what.startswith("forward() fails in eager PyTorch, too: KeyError: 'key' at ")
+
+
+def test_example_inputs_that_do_not_fit_are_told_from_a_model_that_torch_cannot_trace(capfd):
+    wide = export_error(lambda x: x @ torch.ones(3, 2), torch.ones(2, 4))
+    assert wide.what.startswith(
+        "forward() fails in eager PyTorch, too: RuntimeError: mat1 and mat2 shapes cannot be "
+        "multiplied (2x4 and 3x2) at test_source.py:"
+    )
+    array = export_error(lambda x: x * 2, np.ones(2))
+    assert str(array) == (
+        "forward: an example input is a NumPy array; give tensors, such as torch.from_numpy(array)"
+    )
+    one = export_error(lambda x: x * 2, torch.ones(1, 3), batch=Dim("batch", max=8))
+    assert one.cure.startswith("give an example that is larger than 1 there")
+    assert capfd.readouterr().err == ""
+
+
+def test_torch_prints_no_graph_of_a_model_that_it_cannot_trace(capfd):
+    branch = export_error(lambda x: x if x.sum() > 0 else -x, torch.ones(2))
+    assert branch.cure == "a branch on a tensor's values is written with torch.where or torch.cond"
+    size = export_error(lambda x: x[: int(x.sum().item())], torch.ones(2))
+    assert size.cure.startswith("take the integer from an integer tensor, as in x.long().item()")
+    # What a model prints is shown.
+    export_error(lambda x: print("hello") or x if x.sum() > 0 else x, torch.ones(2))
+    shown = capfd.readouterr()
+    assert "def forward" not in shown.err + shown.out
 
 
 @pytest.mark.parametrize("data", [b"", b"some text\n", b"PK\x03\x04cut"])

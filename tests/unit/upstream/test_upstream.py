@@ -70,6 +70,7 @@ PRIVATE = {
     "code of partitions is generated only if it is run": (
         "torch.fx._lazy_graph_module._LazyGraphModule",
     ),
+    "torch.export prints no graph of what it can't trace": ("torch.export._trace",),
     "where a model restricts a dynamic size": ("torch._logging.structured.INTERN_TABLE",),
     "etdev_cuda.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
         "torch._inductor",
