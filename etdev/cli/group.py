@@ -35,6 +35,27 @@ class Command(click.Command):
             refuse_twice_named(context)
             return super().invoke(context)
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            if "quant" not in error.option_name:
+                raise
+            cure = "quantise the model in the function that SOURCE names; etdev lowers it as it is"
+            more = "etdev tune --precision measures how"
+            context.fail(f"No such option: {error.option_name}; {cure}, and {more}")
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        headed: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(context):
+            record = parameter.get_help_record(context)
+            if record and isinstance(parameter, click.Option):
+                heading = getattr(parameter, "heading", "") or "Options"
+                headed.setdefault(heading, []).append(record)
+        for heading, records in headed.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
 
 class Unusable(click.Command):
     """A plugin's command that can't be used; the help shows the reason, calling it raises it."""

@@ -10,7 +10,7 @@ import click
 
 from etdev.cli import options, results, tables, writing
 from etdev.cli.group import Command
-from etdev.cli.progress import complain, console, working
+from etdev.cli.progress import complain, working
 from etdev.schema.documents import LOWERING
 
 if TYPE_CHECKING:
@@ -22,23 +22,26 @@ if TYPE_CHECKING:
 @click.command("lower", cls=Command, epilog=options.SOURCE)
 @options.source
 @writing.output
-@click.option(
-    "--verify",
-    "steps",
-    type=click.IntRange(1),
-    is_flag=False,
-    flag_value=3,
-    metavar="[STEPS]",
-    help="Verify it over STEPS calls, 3 if left out, and write it only if all methods could be "
-    "verified.",
+@options.together(
+    click.option(
+        "--verify",
+        "steps",
+        type=click.IntRange(1),
+        is_flag=False,
+        flag_value=3,
+        metavar="[STEPS]",
+        help="Verify it over STEPS calls, 3 if left out, and write it only if all methods could "
+        "be verified.",
+    ),
+    writing.no_verify,
+    click.option(
+        "--edges",
+        is_flag=True,
+        help="As --verify, and also at NaN, infinities, and the extreme values of each dtype.",
+    ),
+    options.runner,
+    heading="Verification",
 )
-@writing.no_verify
-@click.option(
-    "--edges",
-    is_flag=True,
-    help="As --verify, and also at NaN, infinities, and the extreme values of each dtype.",
-)
-@options.runner
 @writing.settings
 @options.lowering
 def command(
@@ -59,7 +62,7 @@ def command(
 
     \b
     etdev lower net.py:model -o net.pte
-    etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
+    etdev lower net.py:model -o net.pte --plugin trt,cpu
     etdev lower net.py:model -o net.pte --verify 5
     etdev lower net.py:model -o net.pte --lock etdev.lock --locked
 
@@ -84,7 +87,7 @@ def command(
         made = writing.write(say, output, lower, verify, **lowering)
     results.report(lambda: LOWERING.stamped(made.document()), made.parts())
     if not (options.given("quiet") or options.given("as_json")):
-        console().print(tables.stages(made.seconds))
+        complain(tables.stages(made.seconds))
         ledger = lowering["with_ledger"]
         complain(f"next: {shlex.join(_next(source, output, made.verification, ledger))}")
 

@@ -10,7 +10,7 @@ from etdev.cli.group import CommandGroup
 # A file of this folder that defines `command` is a command; this is their order in the help.
 COMMANDS = (
     *("plugins", "plan", "explain", "diff", "lower"),
-    *("run", "inspect", "check", "cache", "quirks", "new"),
+    *("run", "inspect", "check", "cache", "quirks", "docs", "new"),
 )
 
 
@@ -33,6 +33,7 @@ def main() -> None:
     etdev check net.pte --target cpu,cuda:0  problems of loading it there
     etdev cache info                         size and place of the compile cache
     etdev quirks                             upstream faults that etdev works around
+    etdev docs                               README, guides and manuals, also of plugins
     etdev new plugin my-npu                  write a plugin to start from
 
     Distributions add commands: etdev[tune] adds `etdev tune`, which measures which plugins are

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from etdev.cli import options, results
+from etdev.cli.docs import document
 from etdev.cli.group import Command, loaded
 from etdev.registry import extensions
 from etdev.scaffold.names import Names
-from etdev.scaffold.project import KINDS, guide, write
+from etdev.scaffold.project import KINDS, write
 from etdev.schema.documents import DISTRIBUTION, GUIDE
 
 
@@ -60,7 +61,8 @@ def command(kind: str, name: str | None, into: Path) -> None:
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """
     if kind == "guide":
-        results.report(lambda: GUIDE.stamped({"guide": guide()}), [guide()])
+        text = document("plugin")
+        results.report(lambda: GUIDE.stamped({"guide": text}), [text])
         return
     if name is None:
         raise click.UsageError(f"give a NAME: etdev new {kind} my-npu")

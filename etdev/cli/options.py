@@ -9,6 +9,7 @@ from typing import Any, get_args
 import click
 from attrs import Attribute
 
+from etdev.cli.completion import plugin_names, source_names
 from etdev.errors import EtdevError, PinError
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.options import Surface, settings_on
@@ -41,12 +42,20 @@ def remembered(*flags: str, callback: Any = _remember, **settings: Any) -> Calla
     return click.option(*flags, expose_value=False, callback=callback, **settings)
 
 
-def together(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decorator that adds several options, listed in this order by --help."""
+def together(*options: Callable[..., Any], heading: str = "") -> Callable[..., Any]:
+    """Return a decorator that adds several options, listed by --help in this order.
+
+    Args:
+        options: Decorators, each of which adds options.
+        heading: Their heading in the help, for those that have none.
+    """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        before: int = len(getattr(command, "__click_params__", ()))
         for option in reversed(options):
             command = option(command)
+        for added in command.__click_params__[before:]:  # type: ignore[attr-defined]
+            added.heading = getattr(added, "heading", "") or heading
         return command
 
     return add
@@ -85,13 +94,14 @@ def asked(flag: str) -> Callable[..., Any]:
         flag,
         "plugins",
         multiple=True,
-        callback=lambda _, __, names: list(names) or None,
-        metavar="NAME",
-        help="Ask this plugin; repeat it in claim order. All installed plugins if left out.",
+        callback=lambda _, __, texts: [name for t in texts for name in t.split(",")] or None,
+        shell_complete=lambda _, __, text: plugin_names(text),
+        metavar="NAME[,NAME...]",
+        help="Ask these plugins, in claim order. All installed plugins if left out.",
     )
 
 
-source = click.argument("source")
+source = click.argument("source", shell_complete=lambda _, __, text: source_names(text))
 program = click.argument("program", type=FILE)
 data = click.option(
     "--data", type=FILE, callback=existing, help="The .ptd file, if it is not next to the .pte."
@@ -113,6 +123,7 @@ debug = together(
     remembered("-v", "--verbose", is_flag=True, help="Print every step."),
     remembered("-q", "--quiet", is_flag=True, help="Print only errors and warnings."),
     remembered("--debug", is_flag=True, help="Show tracebacks and other libraries' logs."),
+    heading="Messages",
 )
 # Settings that are written in another form than their value's.
 _WRITTEN = {
@@ -141,6 +152,7 @@ _WRITTEN = {
             "own.",
         ),
         click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
+        heading="Compilation",
     ),
 }
 
@@ -171,6 +183,7 @@ ruling = together(
     remembered("--trust", is_flag=True, help="Load a .pt2 file even if its pickles may run code."),
     registry,
     debug,
+    heading="Plugins and plan",
 )
-lowering = together(asked("--plugin"), ruling)
-workers = together(*_settings(Surface.COMPILING))
+lowering = together(asked("--plugin"), ruling, heading="Plugins and plan")
+workers = together(*_settings(Surface.COMPILING), heading="Compilation")

@@ -31,7 +31,7 @@ def command(source: str, why: str | None, **lowering: Any) -> None:
 
     \b
     etdev plan net.py:model
-    etdev plan net.py:model --plugin trt --plugin cpu --device trt=cuda:1
+    etdev plan net.py:model --plugin trt,cpu --device trt=cuda:1
     etdev plan net.py:model --why "aten_linear_*"
     etdev plan net.py:model --json > plan.json
     etdev plan net.py:model --html plan.html

@@ -25,8 +25,13 @@ def check_source(text: str) -> None:
     if not Path(place).is_file():
         raise SourceError(text, f"there is no file {place!r}", FORMS)
     if not name:
-        code = Path(place).read_text(encoding="utf-8", errors="replace")
-        raise no_function(text, name, re.findall(r"^def ([^\W_]\w*)\(", code, re.MULTILINE))
+        raise no_function(text, name, functions(Path(place)))
+
+
+def functions(file: Path) -> list[str]:
+    """Return the names of the public functions that a file of Python defines."""
+    code = file.read_text(encoding="utf-8", errors="replace")
+    return re.findall(r"^def ([^\W_]\w*)\(", code, re.MULTILINE)
 
 
 def no_function(text: str, name: str, known: Sequence[str]) -> SourceError:

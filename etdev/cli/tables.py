@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from etdev.verify.verification import Verification
 
 
-def stages(seconds: Mapping[str, float]) -> Sheet:
-    """Return the time of each stage, and of all stages."""
-    times = {**seconds, "total": sum(seconds.values())}
-    return Sheet(("stage", "seconds"), [(name, f"{spent:.2f}") for name, spent in times.items()])
+def stages(seconds: Mapping[str, float]) -> str:
+    """Say how long all stages took, and those that took a hundredth of that, slowest first."""
+    total = sum(seconds.values())
+    slow = sorted((-spent, name) for name, spent in seconds.items() if spent >= total / 100)
+    return f"took {total:.1f} s: {', '.join(f'{name} {-spent:.1f}' for spent, name in slow)}"
 
 
 def shares(method: MethodPlan) -> str:

@@ -173,7 +173,7 @@ class Composition:
         # Without another one, it is the plugin that compiles everywhere.
         others = ready or ["cpu"]
         named = ", ".join(f'"{name}"' for name in others)
-        words = " ".join(f"--plugin {name}" for name in others)
+        words = f"--plugin {','.join(others)}"
         cure = f"to lower without it name the others, plugins=[{named}] or {words}"
         return f"planning works here; {cure}"
 

@@ -51,14 +51,6 @@ def write(kind: str, names: Names, parent: Path) -> Path:
     return folder
 
 
-def guide() -> str:
-    """Return the guide for authors, which a wheel has in this package, a checkout in plugins/."""
-    package = Path(__file__).parent
-    shipped = package / "GUIDE.md"
-    checkout = package.parents[1] / "plugins" / "README.md"
-    return (shipped if shipped.exists() else checkout).read_text(encoding="utf-8")
-
-
 def rendered(kind: str, names: Names) -> dict[str, str]:
     """Return the text of each file of a distribution, by its path."""
     keys = ("plugin", "distribution", "package", "stem", "backend")

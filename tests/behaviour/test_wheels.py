@@ -27,7 +27,7 @@ PACKAGES = {
 PLUGINS = ("cpu", "cuda", "openvino", "trt")
 # What they have beside modules.
 FILES = {
-    "etdev": (["registry.toml", "scaffold/GUIDE.md"], "templates/**/*.txt"),
+    "etdev": (["registry.toml", "plugins/README.md", "plugins/REFERENCE.md"], "templates/**/*.txt"),
     "etdev_cpp": (["sources/frames.h", "sources/runner.cpp"], "templates/*.*"),
     "etdev_page": (["page.html", "page.css"], "script/*.js"),
 }
@@ -253,7 +253,7 @@ def test_an_install_line_of_the_readme_works(line, outside, tmp_path):
         run(["git", "add", "."], repository)
         run(["git", *identity, "commit", "--quiet", "--message", "A checkout"], repository)
     fresh = Environment.make(tmp_path / "env")
-    fresh.run(["sh", "-ec", line], outside, URL=f"file://{repository}")
+    fresh.run(["sh", "-ec", line], repository, URL=f"file://{repository}")
     origins = fresh.origins(["cpu"], outside)
     assert all(fresh.folder in path.parents for path in origins.values())
     listed = json.loads(fresh.run(["etdev", "plugins", "--json"], outside))["plugins"]

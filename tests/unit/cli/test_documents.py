@@ -37,6 +37,8 @@ def printed(mlp_lowered, mlp_pte, here) -> dict[str, dict]:
         "plugins": "plugins --json",
         "cache": "cache info --json --cache kept",
         "quirks": "quirks --json",
+        "docs": "docs --json",
+        "docs registry": "docs registry --json",
         "new": "new plugin my-npu --json",
         "new guide": "new guide --json",
     }

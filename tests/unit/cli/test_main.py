@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -48,6 +50,20 @@ def test_the_help_of_a_command_explains_options_and_shows_an_example_and_exit_co
             assert option.opts[-1] in text
 
 
+def test_the_help_of_lower_groups_its_options():
+    text = succeeds("lower --help")
+    heads = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert heads == ["Options:", "Verification:", "Compilation:", "Plugins and plan:", "Messages:"]
+    assert text.index("Verification:") < text.index("--edges") < text.index("Compilation:")
+
+
+def test_python_m_etdev_is_etdev():
+    done = subprocess.run(
+        [sys.executable, "-m", "etdev", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"etdev {etdev.__version__}\n"
+
+
 @pytest.mark.parametrize("name", ["plan", "lower"])
 def test_the_help_says_what_a_source_is(name):
     text = " ".join(succeeds(f"{name} --help").split())
@@ -66,6 +82,7 @@ def test_the_version_is_that_of_the_package():
         ("lower", "Missing argument 'SOURCE'"),
         ("lower net.py:model", "Missing option '-o'"),
         ("plan net.py:model --bad", "No such option '--bad'"),
+        ("lower net.py:model --quantize", "No such option: --quantize; quantise the model in the "),
         ("run net.pte --check net.py:model --tolerance much", "'much' is not a valid float"),
         ("run net.pte --repeat 0", "0 is not in the range x>=1"),
     ],
