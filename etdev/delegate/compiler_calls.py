@@ -20,6 +20,7 @@ from etdev.delegate.split import Split
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import module_paths
 from etdev.graph.symbols import fake_mode, keep_ranges, settled
+from etdev.graph.tracebacks import place_of
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
@@ -238,7 +239,7 @@ def _guarded(job: Job, call: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise compile_error(job, first_line(error)) from error
+        raise compile_error(job, first_line(error) + place_of(error)) from error
 
 
 def compile_error(job: Job, what: str) -> CompileError:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from etdev.errors import first_line
+from etdev.graph.tracebacks import place_of
 from etdev.upstream.tracing import restricting_frames
 
 _LOGS = re.compile(r' For more information, run with TORCH_LOGS="[^"]*"\.')
@@ -27,7 +28,7 @@ _OWN = os.path.join(Path(__file__).parents[1], "")
 # The line of the node at which one of torch's or ExecuTorch's passes failed.
 _WHILE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 # Torch's frames, and those of code that it generates.
-_OTHERS = re.compile(r"^<|site-packages[/\\](torch|executorch)[/\\]")
+_OTHERS = re.compile(r"^<|site-packages[/\\](torch|torchao|executorch)[/\\]")
 
 
 def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
@@ -59,7 +60,9 @@ def eager_fault(model: torch.nn.Module, inputs: Any, kwargs: Any) -> BaseExcepti
 
 
 def failed_pass(error: BaseException) -> str:
-    """Return the error of a pass over a program in one line, with the user's line it was at."""
+    """Return the error of a pass over a program in one line, with the node and line it was at."""
+    if place := place_of(error):
+        return first_line(error) + place
     _, _, stack = str(error).partition("\nOriginal traceback:\n")
     line = _line_of([(file, int(number)) for file, number in _WHILE.findall(stack)])
     return f"{first_line(error)} at {line}" if line else first_line(error)

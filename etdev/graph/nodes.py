@@ -26,7 +26,7 @@ from etdev.upstream.trees import pytree
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 # Key of `node.meta`: the ops that plugins decomposed into the node and others; outermost first.
 PIECES_OF = "etdev.pieces_of"
-_TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
+_TORCH = re.compile(r"site-packages[/\\](torch|torchao|executorch)[/\\]")
 # torch numbers generated code through the process, and its passes add nodes of their own.
 _FRAME = re.compile(r'File "(?!<|[^"]*\btorch[/\\]fx[/\\])(?P<file>[^"]+)", line (?P<line>[0-9]+)')
 # The key of `node.meta` for the Python calls that a node comes from, by which some backends group
@@ -133,7 +133,16 @@ def ops_with_lines(nodes: Iterable[Node]) -> str:
 
 def line_of(node: Node) -> str:
     """Return the innermost line outside of torch, as `net.py:12`; empty if unknown."""
-    return _line(node.meta.get("stack_trace") or "")
+    return _line(_stack(node))
+
+
+def is_own(node: Node) -> bool:
+    """Return True if code outside of torch calls a node's op."""
+    return any(not _TORCH.search(f["file"]) for f in _FRAME.finditer(_stack(node)))
+
+
+def _stack(node: Node) -> str:
+    return node.meta.get("stack_trace") or ""
 
 
 # The pieces of an op, and ops of one line, share a stack.

@@ -185,6 +185,18 @@ OPS_WITH_EFFECTS = Quirk(
         "leave it out of the model",
     ),
 )
+REFERENCE_REPRESENTATIONS = Quirk(
+    name="reference-representations",
+    stage=EMIT,
+    summary="An op that returns another dtype than its own, as PT2E's reference representation "
+    "calls it, has no schema, and fails without its line.",
+    upstream="pytorch/executorch#6685; executorch/exir/passes/__init__.py, ToOutVarPass",
+    find=Nodes((torch.ops.higher_order.out_dtype,), branches=True),
+    refusal=Rejection(
+        "no plugin took {ops}, and ExecuTorch can't emit an op without a schema",
+        "quantise with convert_pt2e(use_reference_representation=False)",
+    ),
+)
 OPS_WITHOUT_OUT_VARIANTS = Quirk(
     name="ops-without-out-variants",
     stage=EMIT,
@@ -199,6 +211,7 @@ OPS_WITHOUT_OUT_VARIANTS = Quirk(
 QUIRKS: tuple[Row, ...] = (
     QUANTISED_KERNELS,
     OPS_WITH_EFFECTS,
+    REFERENCE_REPRESENTATIONS,
     # After the kernels that bring such variants.
     OPS_WITHOUT_OUT_VARIANTS,
     UNKNOWN_ORDERS,

@@ -74,8 +74,15 @@ def guarded(plugin: Plugin, what: str, method: str = "") -> Iterator[None]:
         interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {what}")
         raise
     except BaseException as error:
-        text = f"{what} raised {first_line(error)}{place}"
+        text = f"{what} raised {first_line(error)}{_node_of(error) if method else ''}{place}"
         raise PluginError(plugin.name, text, CHAINED) from error
+
+
+def _node_of(error: BaseException) -> str:
+    # Without a program, torch may not be imported yet.
+    from etdev.graph.tracebacks import place_of
+
+    return place_of(error)
 
 
 def fault(

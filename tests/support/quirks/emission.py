@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.ao.quantization.fx._decomposed
+from torch._higher_order_ops.out_dtype import out_dtype
 
 from support.quirks import Repro, model, repro
 from support.zoo import random
@@ -42,3 +43,11 @@ def ops_with_effects() -> Repro:
         return x + 1
 
     return Repro(model(told), [random(3)], expects="error")
+
+
+@repro
+def reference_representations() -> Repro:
+    def product(_, x):
+        return out_dtype(torch.ops.aten.mm.default, torch.int32, x, x)
+
+    return Repro(model(product), [torch.ones(3, 3, dtype=torch.int8)], expects="error")

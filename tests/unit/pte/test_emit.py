@@ -10,6 +10,7 @@ from executorch.exir.passes import MemoryPlanningPass
 from support.models.small import Function
 from support.toys.runtime import assert_agrees
 from torch import nn
+from torch._higher_order_ops.out_dtype import out_dtype
 from torch.export import Dim
 
 from etdev import Lowerer
@@ -72,6 +73,14 @@ def test_ops_with_effects_are_named_with_their_lines():
             lowered = Lowerer([]).lower(Function(function), (torch.ones(3),))
             with pytest.raises(LoweringError, match=rf"took {re.escape(name)}.* at small"):
                 lowered.to_executorch()
+
+
+def test_the_reference_representation_of_pt2e_is_refused_with_its_cure():
+    product = Function(lambda x: out_dtype(torch.ops.aten.mm.default, torch.int32, x, x))
+    lowered = Lowerer(["cpu"]).lower(product, (torch.ones(3, 3, dtype=torch.int8),))
+    cure = r"convert_pt2e\(use_reference_representation=False\)"
+    with pytest.raises(LoweringError, match=f"took out_dtype at small.py:.*; .*{cure}"):
+        lowered.to_executorch()
 
 
 def test_the_settings_of_the_callers_pass_hold():
