@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 import torch
 from attrs import frozen
@@ -15,8 +17,8 @@ from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, sta
 from etdev.graph.inlining import call
 from etdev.graph.nodes import graph_modules, is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
-from etdev.graph.symbols import with_own_symbols
-from etdev.schema.quirk import Nodes, Quirk, Rejection, SourceDifference
+from etdev.graph.symbols import unbacked, with_own_symbols
+from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, SourceDifference
 from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, VALIDATE, OwnProgram
 from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
@@ -66,6 +68,45 @@ def _look_up(node: Node) -> None:
     # The offset of its row needs no symbol now.
     node.meta.pop("unbacked_bindings", None)
     node.meta["val"] = aten.select.int(value, dim, number)
+
+
+def _most(*values: torch.Tensor) -> float:
+    """Return the largest number of elements of values that are broadcast together."""
+    sizes = ([_bound(size) for size in reversed(v.shape)] for v in values)
+    return math.prod(map(max, zip_longest(*sizes, fillvalue=1)))
+
+
+def _bound(size: int | torch.SymInt) -> float:
+    bound = upper_bound(size)
+    return math.inf if bound is None else bound
+
+
+def _is_broadcast(node: Node) -> bool:
+    """Return True if a selection may be larger than the tensor that it selects from."""
+    source, mask = (each.meta["val"] for each in node.args)  # type: ignore[union-attr]
+    return _most(source) < _most(source, mask) < math.inf
+
+
+def select_from_whole(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Expand what is selected from to its shape with the mask, and bound the selection by that."""
+    names, own = {node.name for node in found}, with_own_symbols(program)
+    ranges = dict(own.range_constraints)
+    nodes = [node for node in own.graph.nodes if node.name in names]
+    for node in nodes:
+        known = ValueRanges(0, _most(*(each.meta["val"] for each in node.all_input_nodes)))
+        for symbol in unbacked(node.meta["val"]):
+            ranges[symbol] = node.meta["val"].fake_mode.shape_env.var_to_range[symbol] = known
+    return with_parts(with_changed(own, nodes, _expand), range_constraints=ranges)
+
+
+def _expand(node: Node) -> None:
+    source, mask = node.args
+    assumed = _most(source.meta["val"])  # type: ignore[union-attr]
+    limits = [n for size in node.users for n in size.users if n.target is operator.le]
+    for assertion in [user for n in limits if n.args[1] == assumed for user in n.users]:
+        node.graph.erase_node(assertion)
+    whole = call(node, aten.where.self, mask, source, source)
+    node.args = (whole, call(node, aten.expand_as.default, mask, whole))
 
 
 @frozen(eq=False)
@@ -158,6 +199,15 @@ UNKNOWN_POSITIONS = Quirk(
     find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
+NARROW_SELECTIONS = Quirk(
+    name="narrow-selections",
+    stage=PREPARE,
+    summary="torch takes the size of a tensor for the largest one of what a mask selects from it, "
+    "also where the mask is larger.",
+    upstream="pytorch/executorch#13585; torch/_subclasses/fake_impls.py, masked_select",
+    find=Nodes((aten.masked_select.default,), _is_broadcast),
+    fix=select_from_whole,
+)
 SIGNED_REMAINDERS = Quirk(
     name="signed-remainders",
     stage=(EMIT, HAND_BACK),
@@ -204,4 +254,7 @@ NARROWED_RANGES = Quirk(
     ),
     fix=widen,
 )
-QUIRKS = (UNKNOWN_POSITIONS, SIGNED_REMAINDERS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES)
+QUIRKS: tuple[Row, ...] = (
+    *(UNKNOWN_POSITIONS, NARROW_SELECTIONS, SIGNED_REMAINDERS, FIXED_SIZES, UNBOUNDED_SIZES),
+    NARROWED_RANGES,
+)

@@ -56,11 +56,7 @@ def _resize(x: Tensor, size: Sequence[int], *, memory_format: Any = None) -> Ten
 
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """Index by a mask; torch takes the size of `x` for the largest one of the result."""
-    try:
-        mask = mask.expand(x.shape)
-    except RuntimeError as error:
-        raise NotImplementedError("a mask that is larger than what it selects from") from error
-    return aten.index.Tensor(x, [mask])
+    return aten.index.Tensor(x, [mask.expand(x.shape)])
 
 
 def _searchsorted(

@@ -40,6 +40,12 @@ def unknown_positions() -> Repro:
 
 
 @repro
+def narrow_selections() -> Repro:
+    selected = model(lambda _, x, mask: x.masked_select(mask) + 1)
+    return Repro(selected, [(X, random(2, 3, 4) > -9), (X, random(2, 3, 4) > 0)], expects="error")
+
+
+@repro
 def assertions_on_data() -> Repro:
     def checked(_: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
         torch._check_tensor_all(x.abs() < 9)

@@ -6,7 +6,7 @@ import runpy
 import pytest
 import torch
 from support.models.small import Function
-from support.toys.runtime import assert_agrees, execute
+from support.toys.runtime import assert_agrees, by_partitioner, execute
 from torch import nn
 from torchao.quantization import IntxWeightOnlyConfig, quantize_
 
@@ -339,11 +339,17 @@ def test_what_no_formula_computes_is_refused():
     )
 
 
-def test_a_mask_that_is_larger_than_what_it_selects_from_is_refused():
-    module = calling(lambda x, mask: torch.masked_select(x, mask))
-    for shape in ((2, 3), (1,)):
-        with pytest.raises(LoweringError, match="masked_select"):
-            Lowerer([]).lower(module, (torch.randn(shape), torch.ones(4, *shape[:-1], 3) > 0))
+def test_a_mask_may_be_larger_than_what_it_selects_from():
+    module = calling(lambda x, mask: (torch.masked_select(x, mask), x.masked_select(mask).sum()))
+    rows = torch.export.Dim("rows", min=1, max=8)
+    shapes = {"inputs": ({1: rows}, {2: rows})}
+    calls = [
+        (torch.randn(1, size, 4), torch.rand(3, 1, size, 1) > low)
+        for size, low in ((6, 0.3), (8, -1), (1, 0.9), (5, 0), (8, 1.1))
+    ]
+    dynamic = Lowerer(["cpu"]).lower(module, calls[0], dynamic_shapes=shapes)
+    assert_agrees(dynamic, module, *calls)
+    assert_agrees(by_partitioner(module, calls[1], ["cpu"]), module, calls[1], calls[4])
 
 
 @pytest.fixture
