@@ -22,6 +22,7 @@ from etdev.edge.conversion import Conversion, take_marks
 from etdev.edge.shared_state import references_of, shared_states
 from etdev.edge.source import export, refuse_without_values
 from etdev.errors import EtdevError
+from etdev.graph.tracebacks import current_place
 from etdev.lowering.compilation import Compilation, CompileProgress, bar
 from etdev.lowering.composition import guarded
 from etdev.lowering.emission import Emission
@@ -34,6 +35,7 @@ from etdev.pte.read import read
 from etdev.schema import stages as named
 from etdev.schema.method import Method
 from etdev.schema.stages import Stage
+from etdev.upstream.shape_env import noting_fixed
 from etdev.upstream.shortcuts.collector import without_full_collections
 from etdev.verify.verifying import Verifying
 
@@ -74,7 +76,8 @@ def each(
             # A program that came in the edge dialect is as its author wants it.
             if work.sources[method].dialect != "EDGE":
                 fixed = work.fixer.apply(stage, program, method)
-                work.programs[method] = convert(work.conversion, fixed, method)
+                with noting_fixed(current_place):
+                    work.programs[method] = convert(work.conversion, fixed, method)
 
     return Step(stage, convert_each, by_executorch=True)
 

@@ -1,4 +1,4 @@
-"""The traceback of an error in a pass, and the node that the pass was at."""
+"""The traceback of a pass, and the node that the pass is at."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 import inspect
 import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import CodeType
+from types import CodeType, FrameType
 
 from torch.fx import Node
 
@@ -16,11 +16,17 @@ from etdev.graph.nodes import is_own, line_of, op_name
 
 
 def place_of(error: BaseException) -> str:
-    """Return the node that a pass failed at, as ` in aten.add.Tensor at net.py:12`, or nothing.
+    """Return the node that a pass failed at, as ` in aten.add.Tensor at net.py:12`, or nothing."""
+    return _named(_failing(error))
 
-    An op that a pass or a library has made gets the line of the nearest value before it.
-    """
-    node = failing_node(error)
+
+def current_place() -> str:
+    """Return the node that a pass is at, in the words of `place_of`."""
+    return _named(_node_in(traceback.walk_stack(None)))
+
+
+def _named(node: Node | None) -> str:
+    """Name an op and its line; one that a pass has made gets that of the nearest value before."""
     if node is None:
         return ""
     before = {node: None}
@@ -32,14 +38,17 @@ def place_of(error: BaseException) -> str:
     return f" in {op_name(node)}"
 
 
-def failing_node(error: BaseException) -> Node | None:
-    """Return the computing node that an error is about: the innermost call's, if it has one.
+def _failing(error: BaseException) -> Node | None:
+    cause = error.__cause__ and _failing(error.__cause__)
+    return cause or _node_in(reversed([*traceback.walk_tb(error.__traceback__)]))
 
-    It is an argument of a function, or what its loop has come to.
+
+def _node_in(frames: Iterable[tuple[FrameType, int]]) -> Node | None:
+    """Return the computing node that the first of some frames with one is at.
+
+    It is an argument of the function, or what its loop has come to.
     """
-    if error.__cause__ and (found := failing_node(error.__cause__)):
-        return found
-    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+    for frame, line in frames:
         for name in _current(frame.f_code, line):
             value = frame.f_locals.get(name)
             if isinstance(value, Node) and value.op == "call_function":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 
 import torch
@@ -19,9 +20,10 @@ from etdev.graph.nodes import graph_modules, is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import unbacked, with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, SourceDifference
-from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, VALIDATE, OwnProgram
+from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, TO_EDGE, VALIDATE, OwnProgram
 from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
+from etdev.upstream.shape_env import fixed_at
 
 aten = torch.ops.aten
 Range = ValueRanges[Expr]
@@ -118,6 +120,11 @@ class Size:
     size: torch.SymInt
     bound: int | None
 
+    @property
+    def fixed_in(self) -> str:
+        """Where a trace fixed it, as ` in aten.split.Tensor at net.py:12`."""
+        return fixed_at(self.size)
+
 
 def _sizes(program: ExportedProgram) -> Iterator[Size]:
     for node in program.graph.find_nodes(op="placeholder"):
@@ -144,6 +151,32 @@ def _reaches_below_0(number: object) -> bool:
         if symbol_is_type(symbol, SymT.SIZE) and given.lower == 2
     }
     return bool(bound_sympy(number.node.expr, {**known, **sizes}).lower < 0)
+
+
+def _is_power(node: Node) -> bool:
+    """Return True if a number is raised to a power that is known and positive."""
+    power = node.args[1]
+    return isinstance(node.meta.get("val"), torch.SymInt) and type(power) is int and power > 0
+
+
+def _multiply(node: Node) -> None:
+    """Make a power a product."""
+    number, power = node.args
+    node.target, node.args = operator.mul, (number, 1)
+    for _ in range(power - 1):  # type: ignore[operator,arg-type]
+        node.args = (call(node, operator.mul, *node.args), number)
+
+
+def _is_dynamic_empty(node: Node) -> bool:
+    """Return True if the sizes of a tensor without values are not all known."""
+    order = node.kwargs.get("memory_format")
+    return order in (None, torch.contiguous_format) and bool(node.all_input_nodes)
+
+
+def _fill(node: Node) -> None:
+    """Make a tensor without values one of zeros."""
+    node.target, node.args = aten.full.default, (node.args[0], 0)
+    node.kwargs = {"dtype": node.meta["val"].dtype}
 
 
 def sign_as_divisors(program: OwnProgram, found: Sequence[Node]) -> OwnProgram:
@@ -217,6 +250,24 @@ SIGNED_REMAINDERS = Quirk(
     find=Nodes((operator.mod,), _may_be_negative, branches=True),
     fix=sign_as_divisors,
 )
+POWERS_OF_SIZES = Quirk(
+    name="powers-of-sizes",
+    stage=TO_EDGE,
+    summary="ExecuTorch has no power of numbers, as which torch writes a product of equal sizes.",
+    upstream="report written 2026-11-27; executorch/exir/passes/executorch_prim_ops_registry.py, "
+    "_PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS",
+    find=Nodes((pow, operator.pow), _is_power, branches=True),
+    fix=partial(with_changed, change=_multiply),
+)
+DYNAMIC_EMPTIES = Quirk(
+    name="dynamic-empties",
+    stage=TO_EDGE,
+    summary="ExecuTorch's op for `torch.empty` takes integers, and so fixes dynamic sizes.",
+    upstream="report written 2026-11-27; executorch/exir/passes/dim_order_ops_registry.py, "
+    "_empty_dim_order",
+    find=Nodes((aten.empty.memory_format,), _is_dynamic_empty, branches=True),
+    fix=partial(with_changed, change=_fill),
+)
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
     stage=VALIDATE,
@@ -226,8 +277,8 @@ FIXED_SIZES = Quirk(
     find=fixed_sizes,
     refusal=Rejection(
         "ExecuTorch fixes dynamic size {found.dim} of input {found.name!r} of method {method!r} "
-        "to {found.size}",
-        "export it with that size, or without the op that needs it fixed",
+        "to {found.size}{found.fixed_in}",
+        "export it with that size, or write that op with others",
     ),
 )
 UNBOUNDED_SIZES = Quirk(
@@ -255,6 +306,6 @@ NARROWED_RANGES = Quirk(
     fix=widen,
 )
 QUIRKS: tuple[Row, ...] = (
-    *(UNKNOWN_POSITIONS, NARROW_SELECTIONS, SIGNED_REMAINDERS, FIXED_SIZES, UNBOUNDED_SIZES),
-    NARROWED_RANGES,
+    *(UNKNOWN_POSITIONS, NARROW_SELECTIONS, SIGNED_REMAINDERS, POWERS_OF_SIZES),
+    *(DYNAMIC_EMPTIES, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES),
 )

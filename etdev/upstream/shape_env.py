@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import MutableSet
+from collections.abc import Callable, Iterator, MutableSet
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
+from torch import SymInt
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+
+# The attribute of a shape env for the places that fixed a symbol.
+_FIXED = "_etdev_fixed"
 
 
 def copied(env: ShapeEnv) -> ShapeEnv:
@@ -30,6 +36,26 @@ def copied(env: ShapeEnv) -> ShapeEnv:
 def unbound_symbols(env: ShapeEnv | None) -> list[Any]:
     """Return the symbols that no node binds yet, a list to be changed; an empty one without env."""
     return env.pending_fresh_unbacked_symbols if env else []
+
+
+@contextmanager
+def noting_fixed(place: Callable[[], str]) -> Iterator[None]:
+    """Note where traces fix dynamic sizes, which `fixed_at` returns; `place` names the op."""
+    replace = ShapeEnv._set_replacement
+
+    def noting(env: ShapeEnv, symbol: Any, value: Any, message: str) -> None:
+        if value.is_number:
+            vars(env).setdefault(_FIXED, {}).setdefault(symbol, place())
+        replace(env, symbol, value, message)
+
+    with patch.object(ShapeEnv, "_set_replacement", noting):
+        yield
+
+
+def fixed_at(size: SymInt) -> str:
+    """Return where a trace fixed a size; empty if that was not noted."""
+    known = vars(size.node.shape_env).get(_FIXED, {})
+    return next((known[each] for each in size.node._expr.free_symbols if each in known), "")
 
 
 def fix_ranges(env: ShapeEnv) -> None:

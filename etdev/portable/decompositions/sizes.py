@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -30,8 +31,13 @@ def least(size: Any) -> int:
         return int(size)
     known, depending = size.node.shape_env.var_to_range, free_unbacked_symbols(size)
     symbols = size.node.expr.free_symbols
-    value = size.node.expr.subs({s: known[s].lower if s in depending else 0 for s in symbols})
-    return int(value) if value.is_Integer else 1
+    for smallest in (0, 1):
+        # A size that something is divided by is not 0.
+        with suppress(ZeroDivisionError):
+            given = {s: known[s].lower if s in depending else smallest for s in symbols}
+            value = size.node.expr.subs(given)
+            return int(value) if value.is_Integer else 1
+    return 0
 
 
 def joined(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

@@ -46,6 +46,18 @@ def narrow_selections() -> Repro:
 
 
 @repro
+def powers_of_sizes() -> Repro:
+    square = model(lambda _, x: x * x.shape[0] ** 2)
+    return Repro(square, [random(rows, 4) for rows in (3, 8)], dynamic_shapes=ROWS, expects="error")
+
+
+@repro
+def dynamic_empties() -> Repro:
+    made = model(lambda _, x: x.new_empty(x.shape[0], 4).fill_(2.0) + x)
+    return Repro(made, [random(rows, 4) for rows in (3, 8)], dynamic_shapes=ROWS, expects="error")
+
+
+@repro
 def assertions_on_data() -> Repro:
     def checked(_: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
         torch._check_tensor_all(x.abs() < 9)

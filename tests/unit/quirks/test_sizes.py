@@ -1,0 +1,72 @@
+"""Dynamic sizes: powers of them, tensors without values, and ops that fix them."""
+
+import pytest
+import torch
+from support.models.small import Function
+from support.toys.runtime import assert_agrees, by_partitioner
+from torch import nn
+
+from etdev import Lowerer
+from etdev.errors import LoweringError
+
+EDGE = torch.export.Dim("edge", min=1, max=8)
+SQUARE = {"inputs": ({1: EDGE, 2: EDGE},)}
+ROWS = ({0: torch.export.Dim("rows", min=1, max=6)},)
+
+
+def by_lowerer(module, inputs, plugins=(), dynamic_shapes=None):
+    return Lowerer(plugins).lower(module, inputs, dynamic_shapes=dynamic_shapes)
+
+
+roads = pytest.mark.parametrize("lower", [by_lowerer, by_partitioner])
+LINEAR = nn.Linear(6, 6)
+
+
+def triangle(x):
+    y = LINEAR(x)
+    return torch.einsum("bikc,bjkc->bijc", y, y)
+
+
+def product(x):
+    y = LINEAR(x).flatten(1, 2)
+    return y.mT @ y
+
+
+@pytest.mark.parametrize(
+    ("lower", "plugins"), [(by_lowerer, []), (by_lowerer, ["cpu"]), (by_partitioner, ["cpu"])]
+)
+@pytest.mark.parametrize("function", [triangle, product, lambda x: x * x.shape[1] ** 3])
+def test_a_map_of_two_equal_sizes_has_a_power_of_them(lower, plugins, function):
+    calls = [(torch.randn(1, size, size, 6),) for size in (5, 8, 1, 3)]
+    lowered = lower(Function(function), calls[0], plugins, SQUARE)
+    assert_agrees(lowered, Function(function), *calls, tolerance=1e-4)
+
+
+@roads
+def test_tensors_without_values_may_have_dynamic_sizes(lower):
+    def filled(x):
+        made = torch.empty(x.shape[0], 3).fill_(2.0) + x.sum()
+        return made, torch.empty_like(x).copy_(x) * 2, nn.functional.rrelu(x)
+
+    calls = [(torch.randn(rows, 4),) for rows in (2, 6, 1, 3)]
+    lowered = lower(Function(filled), calls[0], ["cpu"], {"inputs": (ROWS[0],)})
+    assert_agrees(lowered, Function(filled), *calls)
+
+
+class Unfolded(nn.Module):
+    def forward(self, x):
+        y = x.clone()
+        y.unfold(1, 2, 2).select(2, 1).neg_()
+        return y
+
+
+@roads
+def test_an_op_that_fixes_a_size_is_named_with_its_line(lower):
+    line = Unfolded.forward.__code__.co_firstlineno + 2
+    with pytest.raises(LoweringError) as caught:
+        lower(Unfolded(), (torch.randn(2, 6),), ["cpu"], ROWS)
+    assert str(caught.value) == (
+        "validate: ExecuTorch fixes dynamic size 0 of input 'x' of method 'forward' to 2 in "
+        f"aten.neg_.default at test_sizes.py:{line}; export it with that size, or write that op "
+        "with others"
+    )
