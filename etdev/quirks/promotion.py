@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -25,6 +26,10 @@ _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le
 _COPIES = (aten._to_copy.default, aten.clone.default, aten.empty.memory_format)
 _DIM_ORDER_COPY = torch.ops.dim_order_ops._to_dim_order_copy.default  # takes their place
 _HALVES = {torch.float16, torch.bfloat16}
+_NORMS = (
+    *(aten.native_layer_norm.default, aten.native_group_norm.default),
+    *(aten._native_batch_norm_legit_no_training.default, aten._native_batch_norm_legit.no_stats),
+)
 
 
 def _promote(node: Node) -> None:
@@ -71,6 +76,29 @@ def _is_mixed(node: Node) -> bool:
     return mixes and bool(_unpromoted(node))
 
 
+def _has_wide_weights(node: Node) -> bool:
+    """Return True if a norm of half precision has weights or statistics in another dtype."""
+    source = node.args[0]
+    dtypes = {n.meta["val"].dtype for n in node.all_input_nodes if n.meta["val"] is not None}
+    return source.meta["val"].dtype in _HALVES and len(dtypes) > 1  # type: ignore[union-attr]
+
+
+def _normalise_wide(node: Node) -> None:
+    """Compute a norm in float32, and convert its results."""
+    wide = {
+        n: call(node, aten._to_copy.default, n, dtype=torch.float32)
+        for n in node.all_input_nodes
+        if _dtype(n) in _HALVES
+    }
+    norm = call(node, node.target, *map_arg(node.args, lambda n: wide.get(n, n)))
+    for result in list(node.users):
+        with node.graph.inserting_before(result):
+            item = call(result, operator.getitem, norm, result.args[1])
+        result.target, result.args = aten._to_copy.default, (item,)
+        result.kwargs = {"dtype": _dtype(result)}
+    node.graph.erase_node(node)
+
+
 def _has_refused_complex(node: Node) -> bool:
     """Return True if an op reads or returns complex numbers that the verifier doesn't take."""
     if not isinstance(node.target, OpOverload):
@@ -106,4 +134,14 @@ MIXED_DTYPES = Quirk(
     find=Nodes((*_VERIFIED, *_CHOOSING, *_COMPARING), _is_mixed, branches=True),
     fix=partial(with_changed, change=_promote),
 )
-QUIRKS = (REFUSED_COMPLEX, MIXED_DTYPES)
+NORMS_WITH_WIDE_WEIGHTS = Quirk(
+    name="norms-with-wide-weights",
+    stage=TO_EDGE,
+    summary="The kernels of norms fail on inputs in half precision with weights in float32, and "
+    "the verifier of the edge dialect refuses such a layer norm.",
+    upstream="pytorch/executorch#13586; executorch/kernels/portable/cpu/"
+    "op_native_batch_norm.cpp, and executorch/exir/verification/verifier.py",
+    find=Nodes(_NORMS, _has_wide_weights, branches=True),
+    fix=partial(with_changed, change=_normalise_wide),
+)
+QUIRKS = (REFUSED_COMPLEX, MIXED_DTYPES, NORMS_WITH_WIDE_WEIGHTS)

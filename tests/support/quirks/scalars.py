@@ -47,3 +47,9 @@ def rounded_scalars() -> Repro:
 @repro
 def widened_scalars() -> Repro:
     return Repro(model(lambda _, x: x + 1), [torch.tensor(5, dtype=torch.int8)])
+
+
+@repro
+def norms_with_wide_weights() -> Repro:
+    norm = torch.nn.BatchNorm1d(4)
+    return Repro(model(lambda net, x: net.norm(x), norm=norm), [X.half()], expects="error")
