@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from etdev.cli.interruption import ending_at_once
 from etdev.cli.options import given
 from etdev.cli.streams import plain
 from etdev.delegate.executors.processes import hide_logs
@@ -18,6 +19,9 @@ from etdev.errors import EtdevWarning
 from etdev.schema.stopwatch import PartitionProgress, Stopwatch
 from etdev.schema.wording import counted
 from etdev.upstream.shortcuts.collector import loading
+
+# Clears the line of a spinner, which hides the cursor.
+_SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"
 
 
 def console() -> Console:
@@ -100,7 +104,9 @@ def working(runs: bool = False, torch: bool = True) -> Iterator[Display]:
         stages = Display(err)
         with stages.live or nullcontext():
             if torch:
-                with stages.watch.stage("load", "PyTorch and ExecuTorch"), loading():
+                what = "PyTorch and ExecuTorch"
+                end = ending_at_once(f"{_SHOW_CURSOR * bool(stages.live)}interrupted: load {what}")
+                with stages.watch.stage("load", what), end, loading():
                     import_torch()
             yield stages
 

@@ -29,6 +29,7 @@ STOREYS = (
     ("composed_partitioner",),
     ("testing", "scaffold", "report"),
     ("cli",),
+    ("__main__",),
     ("app",),
     # A plugin, which the host finds as it finds others; it sees of the host what they see.
     ("portable",),
