@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 
 import click
 from rich.console import Console
@@ -94,7 +95,7 @@ def quieted() -> Iterator[Console]:
 
 
 @contextmanager
-def working(runs: bool = False, torch: bool = True) -> Iterator[Display]:
+def working(runs: bool = False, torch: bool = True, executorch: bool = True) -> Iterator[Display]:
     """Show the stages; load PyTorch and ExecuTorch, and start the process that runs programs."""
     if runs:
         from etdev.runtime.child import CHILD
@@ -104,16 +105,16 @@ def working(runs: bool = False, torch: bool = True) -> Iterator[Display]:
         stages = Display(err)
         with stages.live or nullcontext():
             if torch:
-                what = "PyTorch and ExecuTorch"
+                what = "PyTorch and ExecuTorch" if executorch else "PyTorch"
                 end = ending_at_once(f"{_SHOW_CURSOR * bool(stages.live)}interrupted: load {what}")
                 with stages.watch.stage("load", what), end, loading():
-                    import_torch()
+                    import_torch(executorch)
             yield stages
 
 
-def import_torch() -> None:
-    """Import PyTorch and ExecuTorch without their logs, unless with --debug."""
+def import_torch(executorch: bool = True) -> None:
+    """Import PyTorch and ExecuTorch's compiler without their logs, unless with --debug."""
     if not given("debug"):
         # Before ExecuTorch is imported, since its imports log.
         hide_logs()
-    import executorch.exir  # noqa: F401
+    import_module("executorch.exir" if executorch else "torch")

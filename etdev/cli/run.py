@@ -107,8 +107,7 @@ def command(
     read(program)
     model = verification = failure = None
     differences: Sequence[OutputError] = ()
-    with working(runs=True) as say:
-        from etdev.cli import sources
+    with working(runs=True, executorch=bool(check or profile)) as say:
         from etdev.registry import load
         from etdev.registry.selection import discover
         from etdev.runtime.inputs import load_inputs, random_inputs
@@ -118,6 +117,8 @@ def command(
 
         plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
         if check:
+            from etdev.cli import sources
+
             methods = sources.methods(check, say)
             if method not in methods:
                 what = f"has no method {method!r}"

@@ -15,7 +15,8 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 from torch.types import PySymType
 
-from etdev.graph.nodes import dtype_name, op_name
+from etdev.graph.nodes import op_name
+from etdev.schema.dtypes import dtype_name
 from etdev.schema.partition import Partition
 from etdev.schema.tensors import Constant
 

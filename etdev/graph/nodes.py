@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.ops import ORDERED
 from etdev.schema.device import CPU, Device
+from etdev.schema.dtypes import dtype_name
 from etdev.schema.ledger import DELEGATE
 from etdev.schema.partition import target_device
 from etdev.schema.tensors import SCALAR, Tensor
@@ -88,11 +89,6 @@ def delegate_device(call: Node) -> Device:
     """Return the device of the delegate that a node calls, by its `target_device` spec."""
     module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
     return target_device(call.name, module.compile_specs) or CPU
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return `float32` for torch.float32."""
-    return str(dtype).removeprefix("torch.")
 
 
 def is_complex(node: Node) -> bool:

@@ -12,7 +12,7 @@ from attrs import define, field
 from torch.fx import Node
 
 from etdev.graph.method import MethodGraph
-from etdev.graph.nodes import dtype_name
+from etdev.schema.dtypes import dtype_name
 from etdev.upstream.operators import base_name, overload_of, schema_of
 
 _QUANTISE, _DEQUANTISE = "quantize_", "dequantize_"

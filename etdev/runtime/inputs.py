@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from etdev.errors import RunError, SourceError, first_line
-from etdev.graph.nodes import dtype_name
 from etdev.pte.artifact import MethodArtifact, Value
 from etdev.pte.read import read
+from etdev.schema.dtypes import dtype_name
 from etdev.upstream.trees import flat
 
 

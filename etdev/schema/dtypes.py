@@ -54,13 +54,18 @@ HALVES = tuple(sorted(d.name for d in DTYPES if d.kind == FLOAT and d.size_bytes
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 
 
+def dtype_name(dtype: object) -> str:
+    """Return `float32` for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
 def dtype_of(dtype: object) -> Dtype:
     """Return the facts about a dtype of torch, or about the name of one.
 
     Raises:
         EtdevError: The table doesn't have it.
     """
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     if name not in _BY_NAME:
         what = "is a dtype that etdev doesn't know"
         raise EtdevError(name, what, f"use one of {', '.join(_BY_NAME)}")

@@ -27,8 +27,8 @@ import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 
-from etdev.graph.nodes import dtype_name, graph_modules, op_name
-from etdev.schema.dtypes import INTEGER, dtype_of
+from etdev.graph.nodes import graph_modules, op_name
+from etdev.schema.dtypes import INTEGER, dtype_name, dtype_of
 from etdev.upstream.trees import pytree
 from etdev.verify.oracle import EagerCall
 from etdev.verify.output_error import OutputError

@@ -121,6 +121,15 @@ def test_a_command_that_needs_no_torch_does_not_import_it(mlp_lowered, tmp_path)
     assert each([start, *codes], tmp_path) == {start: (0, False), **codes}
 
 
+def test_a_run_does_not_import_the_compilers_of_torch_and_executorch(mlp_pte, tmp_path):
+    codes = [
+        "from etdev.cli.main import main",
+        f"main(['run', {str(mlp_pte)!r}])",
+        "assert not {'executorch.exir', 'torch._dynamo'} & {*sys.modules}",
+    ]
+    assert each(codes, tmp_path)[codes[2]] == (0, True)
+
+
 def at_import_time(body):
     """Statements that run when a module is imported, those under TYPE_CHECKING left out."""
     for statement in body:
