@@ -48,7 +48,7 @@ class ProgramFile:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The plan that it carries; None if it was lowered without --with-ledger."""
+        """The plan that it carries; None if it was saved without its ledger."""
         return find_ledger(self.path)
 
     def reconstructed_plan(self) -> Plan:

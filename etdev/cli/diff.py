@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 def command(before: Path, after: Path, profile: bool, method: str) -> None:
     """Show the changes from BEFORE to AFTER.
 
-    Both are plans as JSON or .pte files. Plans, and .pte files that were lowered with
-    --with-ledger, are compared node by node: owners, devices, partitions, bytes. Other .pte files
-    are compared by their delegates, copies, kernels and sizes, then byte by byte, as are their
-    .ptd files.
+    Both are plans as JSON or .pte files. Plans, and .pte files with their ledgers, are compared
+    node by node: owners, devices, partitions, bytes. Other .pte files are compared by their
+    delegates, copies, kernels and sizes, then byte by byte, as are their .ptd files.
 
     \b
     etdev diff old.json new.json

@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """Explain which plugin owns which nodes, and why.
 
-    WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte that was lowered with --with-ledger. Shows
+    WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte with its ledger. Shows
     the ops left to portable kernels, grouped by reason, most nodes first; with --node, --module,
     --op or --plugin the nodes that match, and all about a single one.
 

@@ -88,17 +88,13 @@ def command(
     results.report(lambda: LOWERING.stamped(made.document()), made.parts())
     if not (options.given("quiet") or options.given("as_json")):
         complain(tables.stages(made.seconds))
-        ledger = lowering["with_ledger"]
-        complain(f"next: {shlex.join(_next(source, output, made.verification, ledger))}")
+        complain(f"next: {shlex.join(_next(source, output, made.verification))}")
 
 
-def _next(
-    source: str, output: Path, verification: Verification | None, with_ledger: bool
-) -> list[str]:
+def _next(source: str, output: Path, verification: Verification | None) -> list[str]:
     """Return the command that shows what the user doesn't know yet."""
     if verification is None:
         return ["etdev", "run", str(output), "--check", source]
     if not verification.calls:
         return ["etdev", "check", str(output)]
-    command = ["explain", str(output)] if with_ledger else ["run", str(output), "--profile"]
-    return ["etdev", *command]
+    return ["etdev", "run", str(output), "--profile"]

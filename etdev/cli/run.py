@@ -77,7 +77,7 @@ def command(
 
     Prints the shape of each output, with --check its error against PyTorch, and the latency. Inputs
     come from --inputs, else from the model given with --check, else they are random. A profile
-    names plugins, modules and reasons if the .pte was lowered with --with-ledger.
+    names plugins, modules and reasons unless the .pte was lowered with --no-ledger.
 
     \b
     etdev run net.pte
@@ -162,7 +162,7 @@ def command(
         fields["profile"] = CONVERTER.unstructure(costs)
         lines += presenters.sheets(measured)
         if not measured.times:
-            lines.append("For plugins, modules and reasons, lower it --with-ledger.")
+            lines.append("For plugins, modules and reasons, lower it without --no-ledger.")
     results.report(lambda: RUN.stamped(fields), lines)
     if failure:
         # The outputs are shown first.

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 
-_NOTE = "The file carries no ledger, so who was asked and why is not known: lower it --with-ledger."
+_NOTE = (
+    "The file has no ledger, so who was asked and why is not known: lower it without --no-ledger."
+)
 
 
 @frozen

@@ -32,9 +32,10 @@ output = click.option(
 no_verify = click.option("--no-verify", is_flag=True, help="Write it without running it.")
 settings = options.together(
     click.option(
-        "--with-ledger",
-        is_flag=True,
-        help="Store the plan with all reasons in the .pte, for etdev explain.",
+        "--with-ledger/--no-ledger",
+        default=True,
+        help="Store the plan with all reasons in the .pte (a few KB), for explain and run "
+        "--profile, or leave it out.",
     ),
     click.option(
         "--lock",

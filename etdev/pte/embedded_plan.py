@@ -60,7 +60,7 @@ def read_ledger(path: Path) -> Plan:
     """
     if plan := find_ledger(path):
         return plan
-    cure = "lower it with --with-ledger, or name the model or its plan instead"
+    cure = "lower it without --no-ledger, or name the model or its plan instead"
     raise ArtifactError(str(path), "holds no ledger", cure)
 
 

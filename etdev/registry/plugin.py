@@ -90,6 +90,14 @@ class Plugin:
         origin = f"{self.distribution} {self.version}".strip()
         return self.name if self.distribution == _HERE else f"{self.name} ({origin})"
 
+    @property
+    def idle(self) -> bool:
+        """Return True if it has nothing to do as it was made, such as a quantiser without layers.
+
+        It is then left out of a lowering that doesn't name it, and of lists.
+        """
+        return bool(getattr(self.implementation, "idle", False))
+
     def _check_name(self) -> None:
         """Refuse a name that can't be written in a registry, in an option or in a plan."""
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):

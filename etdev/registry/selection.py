@@ -45,7 +45,8 @@ def discover(registry: Registry) -> list[Finding]:
     plugin = load_builtin(registry)
     last = Finding(plugin.name, plugin.distribution, plugin.version, plugin, probe(plugin))
     last.asked = registry.portable
-    return [*(choice.examine(name) for name in names), last]
+    findings = (choice.examine(name) for name in names)
+    return [*(f for f in findings if not (f.plugin and f.plugin.idle)), last]
 
 
 def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[Plugin]:
@@ -64,6 +65,8 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
             if wanted is not None or not registry.entry(item).optional:
                 raise
             warnings.warn(f"left out {error}", EtdevWarning, stacklevel=4)
+    if wanted is None:
+        plugins = [plugin for plugin in plugins if not plugin.idle]
     for index, plugin in enumerate(plugins):
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")

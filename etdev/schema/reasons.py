@@ -22,7 +22,7 @@ class Reason:
 
 
 CLAIMED = Reason("claimed")
-SILENT = Reason("silent")
+SILENT = Reason("no-reason", "it gives no reason")
 NOT_ASKED = Reason("not-asked", "its limits name other methods")
 LOST = Reason("lost", "owned by {owner}")
 LOST_GROUP = Reason("lost", "lost {node} to {owner}")

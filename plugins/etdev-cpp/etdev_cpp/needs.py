@@ -17,7 +17,7 @@ from etdev_cpp.libraries import Linked, link_flags, linked
 _PORTABLE = "portable"
 # The most kernels that a sentence names.
 _NAMED = 3
-_UNNAMED = "its constants have no names in the file; give --plan, or lower it --with-ledger"
+_UNNAMED = "its constants have no names in the file; give --plan, or lower it without --no-ledger"
 
 
 @define

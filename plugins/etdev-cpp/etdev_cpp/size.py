@@ -35,8 +35,8 @@ def command(program: Path, plan_file: Path | None, operators: Path | None) -> No
     PROGRAM may be any .pte, not only one that etdev wrote. The libraries are the shared ones of the
     installed ExecuTorch. A build of ExecuTorch from source with the file that --operators writes
     has only the kernels that PROGRAM calls, for the dtypes that it calls them with. The modules of
-    constants are known from the plan: that of --plan, or the one in a .pte that was lowered with
-    --with-ledger.
+    constants are known from the plan: that of --plan, or the one in the .pte, unless it was lowered
+    with --no-ledger.
 
     \b
     etdev size net.pte

@@ -49,7 +49,7 @@ def write(folder: Path, viewed: Viewed) -> None:
         EtdevError: The .pte holds no ledger, or the folder or a file can't be written.
     """
     if viewed.note:
-        raise ArtifactError(viewed.title, "holds no ledger", "lower it with --with-ledger")
+        raise ArtifactError(viewed.title, "holds no ledger", "lower it without --no-ledger")
     is_new = not folder.is_dir()
     with files.writing(folder):
         folder.mkdir(exist_ok=True)

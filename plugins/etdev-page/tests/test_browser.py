@@ -96,7 +96,7 @@ def test_a_click_on_a_box_shows_its_nodes_and_reasons(small):
     assert small.texts("#details h2") == ["softmax_1"]
     assert small.texts("#details .said") == [
         "gpuopno kernel for softmax",
-        "cpusilent",
+        "cpuno-reason",
     ]
     assert "model.layer.1.attention" in small.texts("#details dd")
     small.click('.box[data-name="gpu_0"]')
@@ -197,7 +197,7 @@ def test_the_hot_list_has_the_slowest_first_with_share_and_reason_and_goes_there
     assert small.texts("#hot .names .code") == ["gpu_0", "_softmax"]
     assert small.texts("#hot .names .code + b") == ["2.50 ms", "400 µs"]
     assert small.texts("#hot .names span") == ["83 %", "13 %"]
-    assert "gpu: no kernel for softmax; cpu: silent" in small.texts("#hot small")
+    assert "gpu: no kernel for softmax; cpu: no-reason" in small.texts("#hot small")
     small.click('#hot [data-key="softmax_2"]')
     assert small.texts("#details h2") == ["softmax_2"]
 

@@ -247,7 +247,7 @@ def test_a_profile_gives_times_to_boxes_and_a_chart():
     # The kernel is not a row of its own, since one of its calls is.
     assert [(row["name"], row["ms"], row["reason"]) for row in data["hot"]] == [
         ("gpu_0", 2.5, ""),
-        ("softmax_1", 0.125, "gpu: no kernel for softmax; cpu: silent"),
+        ("softmax_1", 0.125, "gpu: no kernel for softmax; cpu: no-reason"),
     ]
     assert data["times"] == {"gpu_0": 2.5, "softmax_1": 0.125}
     assert data["run"] == {"method": "forward", "ms": 2.75}
@@ -280,7 +280,7 @@ def test_the_commands_write_pages(mlp_lowered, tmp_path, monkeypatch):
     assert {chart["title"] for chart in pages["with"]["charts"]} == {
         "What the file holds", "Planned memory by device",
     }  # fmt: skip
-    assert pages["without"]["note"].startswith("The file carries no ledger")
+    assert pages["without"]["note"].startswith("The file has no ledger")
     (drawn,) = pages["without"]["graphs"]
     kinds = [box["kind"] for box in drawn["boxes"]]
     assert kinds == ["input", "partition", "node", "partition"]

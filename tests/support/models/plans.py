@@ -29,7 +29,7 @@ def chain(layers: int, wide: int = 6) -> Plan:
             entries.append(
                 _entry(node, "aten.linear.default", f"{module}.dense", said, name, (read,))
             )
-        missed = (Verdict("gpu", "op", "no kernel for softmax"), Verdict("cpu", "silent"))
+        missed = (Verdict("gpu", "op", "no kernel for softmax"), Verdict("cpu", "no-reason"))
         softmax = f"softmax_{layer}"
         entries.append(_entry(softmax, "aten._softmax.default", module, missed, None, (nodes[-1],)))
         partitions.append(_partition(name, nodes, before, layer))

@@ -43,7 +43,7 @@ def test_the_same_is_no_change(files):
         assert text == f"{files / name}: no change from {files / name}: {seen}\n"
     assert not difference(files, "one.json", "one_ledger.pte")["changed"]
     assert fails("diff", files / "one.json", files / "one.pte").endswith(
-        "holds no ledger; lower it with --with-ledger, or name the model or its plan instead"
+        "holds no ledger; lower it without --no-ledger, or name the model or its plan instead"
     )
 
 

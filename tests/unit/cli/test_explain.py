@@ -129,7 +129,7 @@ def test_a_pte_tells_what_its_plan_tells(mlp_lowered, ledger_pte, plan_file):
 
 def test_a_pte_without_a_ledger_says_how_to_get_one(mlp_pte):
     assert fails("explain", mlp_pte) == (
-        f"{mlp_pte}: holds no ledger; lower it with --with-ledger, or name the model or its plan "
+        f"{mlp_pte}: holds no ledger; lower it without --no-ledger, or name the model or its plan "
         "instead"
     )
 

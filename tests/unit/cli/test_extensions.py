@@ -121,7 +121,7 @@ def test_a_view_of_another_distribution_is_given_what_the_command_knows(
     assert told["lower"][:4] == ["net.pte", "cpu, portable", "True", "False"]
     assert {"export", "to edge", "plan", "compile", "emit"} <= set(told["lower"][5].split(", "))
     assert told["inspect"] == ["with.pte", "cpu, portable", "True", "False", "", ""]
-    assert told["bare"][4].startswith("The file carries no ledger")
+    assert told["bare"][4].startswith("The file has no ledger")
 
 
 @pytest.mark.parametrize(

@@ -670,3 +670,11 @@ def test_a_version_of_the_hooks_is_a_number(install, api):
     assert (
         refusal(listed("a")) == f"a (etdev-a 1.0): etdev_api is {eval(api)!r}; write etdev_api = 1"
     )
+
+
+def test_an_idle_plugin_is_asked_and_listed_only_if_it_is_named(install):
+    install("busy")
+    install("idle", GOOD.replace("class Plugin:", "class Plugin:\n    idle = True\n", 1))
+    assert names(Registry(unlisted="first")) == ["busy"]
+    assert [finding.name for finding in found(Registry(unlisted="first"))] == ["busy"]
+    assert names(Registry(unlisted="first"), ["idle"]) == ["idle"]

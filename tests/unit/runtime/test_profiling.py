@@ -132,7 +132,7 @@ def test_the_command_shows_it(pte):
 def test_without_a_ledger_the_command_tells_how_to_know_more(lowered, tmp_path):
     path = lowered.save(tmp_path / "net.pte")
     profiled(path, repeat=1)
-    hint = "For plugins, modules and reasons, lower it --with-ledger."
+    hint = "For plugins, modules and reasons, lower it without --no-ledger."
     assert cells(invoke("run --profile", path).stdout)[-1] == hint
     with_ledger = lowered.save(tmp_path / "with.pte", with_ledger=True)
     assert hint not in invoke("run --profile", with_ledger).stdout

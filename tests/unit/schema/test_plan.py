@@ -22,10 +22,10 @@ def a_ledger():
     refused = Verdict("trt", "dtype", "int64 is not supported")
     return Ledger(
         (
-            entry("conv", "trt", "trt_0", Verdict("trt", "claimed"), Verdict("cpu", "silent")),
+            entry("conv", "trt", "trt_0", Verdict("trt", "claimed"), Verdict("cpu", "no-reason")),
             entry("add", "cpu", "cpu_0", refused, Verdict("cpu", "claimed")),
-            entry("add_1", None, None, Verdict("trt", "silent"), Verdict("cpu", "silent")),
-            entry("mul", None, None, Verdict("trt", "silent"), Verdict("cpu", "op")),
+            entry("add_1", None, None, Verdict("trt", "no-reason"), Verdict("cpu", "no-reason")),
+            entry("mul", None, None, Verdict("trt", "no-reason"), Verdict("cpu", "op")),
         )
     )
 

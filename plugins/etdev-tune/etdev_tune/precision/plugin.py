@@ -36,6 +36,11 @@ class Precision:
         self.recipe  # noqa: B018 - refuses lines of another form
 
     @property
+    def idle(self) -> bool:
+        """True without a recipe, so that no plan, list or tuning has the plugin."""
+        return not self.layers
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe that its options are."""
         return Recipe.of_options(self.layers, self.scales)

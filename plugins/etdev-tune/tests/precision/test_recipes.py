@@ -15,6 +15,7 @@ from etdev_tune.precision.recipe import Recipe
 from etdev_tune.precision.schemes import Scheme, schemes_for
 from etdev_tune.precision.static import prepared, scales_of
 from support.models.small import Mixed
+from support.shell import succeeds
 from torch import nn
 
 from etdev import Lowerer, PluginError, diff
@@ -206,3 +207,11 @@ def test_a_quantiser_that_can_not_be_made_names_its_plugin(program):
     scheme = Scheme("npu:int8", 8, ("linear",), quantizer=broken)
     with pytest.raises(Exception, match=r"^npu: its quantiser npu:int8 can't be made: no nncf"):
         prepared(unlifted(program), {"head": "npu:int8"}, {"npu:int8": scheme})
+
+
+def test_without_a_recipe_the_plugin_stands_nowhere():
+    listed = json.loads(succeeds("plugins --json"))["plugins"]
+    assert "precision" not in {row["name"] for row in listed}
+    idle, named = Lowerer(), Lowerer(["precision", "cpu"])
+    assert "precision" not in {plugin.name for plugin in idle.plugins}
+    assert next(iter(named.plugins)).name == "precision"
