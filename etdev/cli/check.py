@@ -27,10 +27,11 @@ def command(
     """List the parts of a .pte that would not load on a target.
 
     Looks for backends and kernels missing in this machine's runtime, devices that the target
-    doesn't have, device labels that a payload contradicts, a missing .ptd, and differences from a
-    plan. Then this machine's executorch.runtime loads every method in another process, unless it
-    needs a device of the target or contains native code. Notes list those methods with what is left
-    to check on the target, and known problems of some loaders.
+    doesn't have, device labels that a payload contradicts, a missing .ptd, bytes that have changed
+    since the file was written, and differences from a plan. Then this machine's executorch.runtime
+    loads every method in another process, unless it needs a device of the target or contains native
+    code. Notes list those methods with what is left to check on the target, and known problems of
+    some loaders.
 
     \b
     etdev check net.pte

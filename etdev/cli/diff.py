@@ -109,12 +109,13 @@ def _difference(before: Path, after: Path, are_programs: bool) -> Difference:
     facts = [read(file) for file in (before, after)]
     figures = changed(*(each.figures() for each in facts))
     difference = evolve(difference, figures=(*difference.figures, *figures))
-    pairs = {"contents of the .ptd": [*map(find, facts, (before, after))]}
-    pairs |= {} if difference else {"contents": [before, after]}
-    digests = {kind: _digests(files) for kind, files in pairs.items()}
-    parts = [Gained(kind, "", *pair) for kind, pair in digests.items() if pair[0] != pair[1]]
+    parts = _contents("contents of the .ptd", map(find, facts, (before, after)))
+    # A .pte has the digest of its .ptd in it.
+    parts = parts or ([] if difference else _contents("contents", (before, after)))
     return evolve(difference, parts=(*difference.parts, *parts))
 
 
-def _digests(files: Iterable[Path | None]) -> list[str]:
-    return [f"sha256 {sha256(f.read_bytes()).hexdigest()}" if f else "" for f in files]
+def _contents(kind: str, files: Iterable[Path | None]) -> list[Gained]:
+    """Return the digests of the contents of two files if they differ."""
+    was, now = (f"sha256 {sha256(f.read_bytes()).hexdigest()}" if f else "" for f in files)
+    return [Gained(kind, "", was, now)] if was != now else []

@@ -21,6 +21,8 @@ from etdev.schema.tensors import SharedState
 LEDGER = "etdev.plan"
 # Key of the named data that is the state which methods share.
 STATE = "etdev.state"
+# Key of the named data that is the digest of the file and of its .ptd.
+DIGEST = "etdev.digest"
 
 
 @frozen

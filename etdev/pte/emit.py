@@ -29,6 +29,7 @@ from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import differences
+from etdev.pte.digest import reserve, seal
 from etdev.pte.in_place import write_in_place
 from etdev.pte.read import methods_of
 from etdev.pte.shared_arena import SIZES, SharedArena
@@ -119,6 +120,7 @@ def emit(
         AuditError: The emitted program differs from the plan.
     """
     config = config or ExecutorchBackendConfig()
+    reserve(manager)
     skips = {method.method: _skips(config, method.method) for method in plan.methods}
     away = any(method.copies for method in plan.methods)
     if away and not config.enable_non_cpu_memory_planning:
@@ -140,6 +142,7 @@ def emit(
         # The initial values of buffers are complete, see etdev/quirks/buffers.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         program = manager.to_executorch(completed)
+    seal(program)
     skipping = {name: skip != Skips() for name, skip in skips.items()}
     # A user's own pass may plan for the example's sizes.
     bounded = isinstance(config.sym_shape_eval_pass, ConstraintBasedSymShapeEvalPass)

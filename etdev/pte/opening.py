@@ -64,11 +64,13 @@ class Opened:
         program: The schema object, without the segments.
         packed: The bytes that it was unpacked from.
         segments: The bytes of each segment.
+        start: Where the segments begin in the file.
     """
 
     program: Any
     packed: memoryview
     segments: tuple[memoryview, ...]
+    start: int = 0
 
     def constants(self, place: Any) -> list[memoryview]:
         """Return the bytes of each constant in a segment, with the padding behind it."""
@@ -131,7 +133,7 @@ def unpacked(data: memoryview) -> Opened:
     for segment, found in zip(program.segments, segments, strict=True):
         if len(found) < segment.size:
             raise ValueError("a segment runs past the end")
-    return Opened(program, packed, segments)
+    return Opened(program, packed, segments, start)
 
 
 def _header_of(data: memoryview) -> tuple[int, int]:

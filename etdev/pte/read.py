@@ -11,7 +11,16 @@ from typing import Any
 from attrs import frozen
 
 from etdev.errors import ArtifactError
-from etdev.pte.artifact import LEDGER, STATE, Arena, Artifact, Delegate, MethodArtifact, Value
+from etdev.pte.artifact import (
+    DIGEST,
+    LEDGER,
+    STATE,
+    Arena,
+    Artifact,
+    Delegate,
+    MethodArtifact,
+    Value,
+)
 from etdev.pte.embedded_plan import state_of
 from etdev.pte.opening import opened, program_of
 from etdev.registry import answers
@@ -89,6 +98,7 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
     program, named = program_of(data)
     _, ledger = named.pop(LEDGER, (0, b""))
     _, state = named.pop(STATE, (0, b""))
+    named.pop(DIGEST, None)
     return Artifact(
         path=str(file),
         size_bytes=len(data),

@@ -9,7 +9,8 @@ from pathlib import Path
 from etdev.errors import ArtifactError, DeviceError, EtdevError
 from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
-from etdev.pte.ptd import find
+from etdev.pte.digest import compare, gaps
+from etdev.pte.ptd import find, outside
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
 from etdev.runtime.kernels import kernel_modules
@@ -43,10 +44,11 @@ def check(
         data: Its .ptd file; None searches next to the .pte.
     """
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
-    file, outside, problems = Path(path), None, list[str]()
+    file, beside, problems = Path(path), None, list[str]()
     artifact = read(file, plugins)
     try:
-        outside = find(artifact, file, None if data is None else Path(data))
+        beside = find(artifact, file, None if data is None else Path(data))
+        compare(file, beside)
     except ArtifactError as error:
         problems.append(f"it {error.what}; {error.cure}" if error.who == str(file) else str(error))
     if not artifact.methods:
@@ -67,7 +69,7 @@ def check(
             return [str(error)]
         runner = PYTHON
     lacking = [*_missing_in_runtime(artifact, runner, there)]
-    return [*dict.fromkeys(lacking or _refused(artifact, file, outside, available is None, runner))]
+    return [*dict.fromkeys(lacking or _refused(artifact, file, beside, available is None, runner))]
 
 
 def unloaded(artifact: Artifact, here: bool) -> dict[str, str]:
@@ -98,7 +100,7 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
     loaders plan differently, and kernels that etdev loads and ExecuTorch's runtime does not.
     """
     artifact = read(Path(path), plugins)
-    lines, native = [], set(artifact.native)
+    lines, native = gaps(Path(path), bool(outside(artifact))), set(artifact.native)
     for method in artifact.methods:
         for index, delegate in enumerate(method.delegates):
             keys = [key for key in delegate.data if key in artifact.native]

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from etdev.errors import RunError
-from etdev.pte import ptd
+from etdev.pte import digest, ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
 from etdev.runtime.child import LIMIT_S, ChildResult
@@ -85,7 +85,9 @@ def _checked(
     artifact = read(path)
     facts = artifact.method(method)
     given = prepared(facts, inputs)
-    program = Program.of(Path(path), [facts], data or ptd.find(artifact, Path(path)))
+    data = data or ptd.find(artifact, Path(path))
+    digest.compare(Path(path), data)
+    program = Program.of(Path(path), [facts], data)
     return facts, program, given
 
 

@@ -33,6 +33,12 @@ def external_data(program: ExecutorchProgramManager) -> dict[str, Any]:
     return dict(program._tensor_data or {})
 
 
+def pieces_of(program: ExecutorchProgramManager) -> list[Any]:
+    """Return the pieces of a program's file, which may be replaced by others of the same size."""
+    pieces: list[Any] = program._pte_data._buffers
+    return pieces
+
+
 def instruction_of(event: Any) -> int:
     """Return the number of the instruction that an event of ExecuTorch's Inspector is about."""
     return int(event._instruction_id)

@@ -55,7 +55,7 @@ def test_it_delegates_what_the_lowerer_would():
     manager = to_edge_transform_and_lower(program, partitioner=[composed])
     lowered = etdev.Lowerer(["cpu"]).lower(program)
     assert without_sources(composed.plan) == without_sources(lowered.plan["forward"])
-    assert manager.to_executorch().buffer == lowered.to_executorch().buffer
+    assert manager.to_executorch().buffer == lowered.edge.to_executorch().buffer
 
 
 def test_a_plugin_that_can_not_compile_here_is_refused_by_name():

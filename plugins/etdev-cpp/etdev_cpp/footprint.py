@@ -11,7 +11,7 @@ from attrs import frozen
 from blake3 import blake3
 
 from etdev.app import ProgramFile
-from etdev.pte.artifact import LEDGER
+from etdev.pte.artifact import DIGEST, LEDGER
 
 # Kinds of parts. Named data is what delegates find by name, such as their weights.
 PROGRAM, CONSTANTS, STATE = "program", "constants", "state"
@@ -163,7 +163,8 @@ def _named(found: Any) -> Iterator[_Item]:
     """Yield named data, each segment once, with the backends whose payloads have its key."""
     keys: dict[int, list[str]] = {}
     for key, (number, _) in found.named().items():
-        keys.setdefault(number, []).append(key)
+        if key != DIGEST:
+            keys.setdefault(number, []).append(key)
     texts = [(item.owner, bytes(item.content)) for item in _payloads(found)] if keys else []
     for number, own in keys.items():
         # A delegate finds its data by a key that is in its payload.

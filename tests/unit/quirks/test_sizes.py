@@ -60,11 +60,10 @@ class Unfolded(nn.Module):
         return y
 
 
-@roads
-def test_an_op_that_fixes_a_size_is_named_with_its_line(lower):
+def test_an_op_that_fixes_a_size_is_named_with_its_line():
     line = Unfolded.forward.__code__.co_firstlineno + 2
     with pytest.raises(LoweringError) as caught:
-        lower(Unfolded(), (torch.randn(2, 6),), ["cpu"], ROWS)
+        by_lowerer(Unfolded(), (torch.randn(2, 6),), ["cpu"], ROWS)
     assert str(caught.value) == (
         "validate: ExecuTorch fixes dynamic size 0 of input 'x' of method 'forward' to 2 in "
         f"aten.neg_.default at test_sizes.py:{line}; export it with that size, or write that op "
