@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,21 @@ from etdev.schema.wording import listed
 VERSION = 1
 # An upgrade of torch changes dozens of values; an error names the first few.
 _SHOWN = 8
+# The dotted names of a lock in words. What ends the sentence has no value that would tell anything.
+_OTHER = "is compiled from another model or weight", "has other bytes"
+_WORDS = {
+    r"versions\.(.+)": r"\1",
+    r"plugins\.order": "the list of plugins",
+    r"plugins\.([^.]+)\.options\.(.+)": r"option \2 of plugin \1",
+    r"plugins\.([^.]+)\.(\w+)": r"the \2 of plugin \1",
+    r"limits\.([^.]+)\.(.+)": r"\2 of plugin \1",
+    r"program\.(.+) fixes": r"the list of quirks that acted on method '\1'",
+    r"program\.(.+)\.order": r"the list of partitions of method '\1'",
+    r"program\.(.+)\.([^.]+)\.key": rf"partition \2 of method '\1' {_OTHER[0]}",
+    r"program\.(.+)\.([^.]+)\.payload": rf"partition \2 of method '\1' {_OTHER[1]}",
+    r"program\.(.+)\.([^.]+)\.(\w+)": r"the \3 of partition \2 of method '\1'",
+    r"digest\.(.+)": rf"the \1 {_OTHER[1]}",
+}
 
 
 @frozen
@@ -152,15 +168,33 @@ def _refuse(path: Path, problems: Mapping[str, str]) -> None:
 
 
 def _problems(locked: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, str]:
-    """Return the differences in words, by name: `torch is 2.13.0, locked 2.14.1`."""
+    """Return the differences as sentences, by name: `torch was 2.13.0, and is 2.14.1`."""
     old, new = dict(_leaves(locked)), dict(_leaves(made))
+    names = dict.fromkeys([*old, *new])
+    values = {name: (old.get(name, "missing"), new.get(name, "missing")) for name in names}
     problems = {}
-    for name in dict.fromkeys([*old, *new]):
-        was, now = old.get(name, "missing"), new.get(name, "missing")
+    for name, (was, now) in values.items():
         # A lowering without a cache has no keys; the digests of the payloads say the rest.
-        if was != now and not (name.endswith(".key") and "" in (was, now)):
-            problems[name] = f"{name} is {now}, locked {was}"
+        if was == now or (name.endswith(".key") and "" in (was, now)):
+            continue
+        what = _worded(name)
+        problems[name] = what if what.endswith(_OTHER) else f"{what} was {was}, and is {now}"
+    lists = tuple(name.removesuffix("order") for name in problems if name.endswith(".order"))
+    for name in [*problems]:
+        # The list says which plugins or partitions are new, and the key that bytes differ.
+        told = name.startswith(lists) and not name.endswith(".order")
+        is_new = told and "missing" in values[name]
+        if is_new or (name.endswith("payload") and f"{name[:-7]}key" in problems):
+            del problems[name]
     return problems
+
+
+def _worded(name: str) -> str:
+    """Return the dotted name of a value in words."""
+    for pattern, words in _WORDS.items():
+        if match := re.fullmatch(pattern, name):
+            return match.expand(words)
+    return name
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -139,11 +139,11 @@ def write(
     # The .pte and its .ptd files appear when everything else is written.
     with unseen(output) as folder:
         written = lowered.save(folder / output.name, with_ledger=with_ledger)
-        verification = verify(lowered, written)
         if lock_file:
             lock = lock_of(lowerer.compilation, lowered, written)
             if known:
                 known.check(lock, lock_file)
+        verification = verify(lowered, written)
         seconds = {**say.watch.seconds, **lowered.stages.seconds}
         viewing.write(
             lambda: viewing.Viewed(lowered.plan, output.name, read(written), stages=seconds)
