@@ -9,6 +9,8 @@ from pathlib import Path
 from etdev.errors import SourceError, close_to
 
 FORMS = "write file.pt2, package.module:function or file.py:function"
+# Suffixes of files of weights alone.
+_WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 
 def check_source(text: str) -> None:
@@ -17,6 +19,9 @@ def check_source(text: str) -> None:
         if not Path(text).is_file():
             raise SourceError(text, "does not exist", "give the path of a .pt2 file")
         return
+    if Path(text).suffix in _WEIGHTS:
+        cure = "write a function that makes the module, loads them and returns (module, inputs)"
+        raise SourceError(text, "has weights, and no model", cure)
     place, _, name = (text, "", "") if text.endswith(".py") else text.rpartition(":")
     if not place or not (name or place.endswith(".py")):
         raise SourceError(text, "does not name a model", FORMS)

@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from etdev.cli.options import given, remembered, together
 from etdev.cli.outputs import Output, force
+from etdev.cli.progress import complain
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.registry import extensions
 from etdev.schema.plan import Plan
@@ -130,6 +131,8 @@ def write(viewed: Callable[[], Viewed]) -> None:
         for name, file in views.items():
             with _loaded(name) as view:
                 view.write(file, known)
+            if not given("quiet"):
+                complain(f"wrote {file}")
 
 
 def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:

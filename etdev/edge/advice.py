@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 import traceback
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 
-from etdev.errors import first_line
+from etdev.errors import SourceError, first_line
 from etdev.graph.tracebacks import place_of
+from etdev.schema.method import Method
 from etdev.upstream.tracing import restricting_frames
+from etdev.upstream.trees import pytree
 
 _LOGS = re.compile(r' For more information, run with TORCH_LOGS="[^"]*"\.')
 # The dimensions that a method constrains; what follows each is about torch's own functions.
@@ -49,13 +53,28 @@ def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
     return f"{head} at {', '.join([*lines][:3])}" if lines else head
 
 
-def eager_fault(model: torch.nn.Module, inputs: Any, kwargs: Any) -> BaseException | None:
-    """Return what a copy of a model raises for its example inputs; None if it runs."""
+def eager_error(method: Method) -> SourceError | None:
+    """Return the error about a module that doesn't take its example inputs in eager PyTorch.
+
+    A kernel or a device that this machine lacks is none.
+    """
+    inputs, kwargs = method.example()
+    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((inputs, kwargs))):
+        cure = "give tensors, such as torch.from_numpy(array)"
+        return SourceError(method.name, "an example input is a NumPy array", cure)
     try:
-        with torch.no_grad():
-            deepcopy(model)(*deepcopy(inputs), **deepcopy(kwargs))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = cast(Any, deepcopy(method.model))
+            model(*deepcopy(inputs), **deepcopy(kwargs))
     except (Exception, SystemExit) as error:
-        return error
+        if isinstance(error, NotImplementedError) or "cuda" in str(error).lower():
+            return None
+        what = f"forward() fails in eager PyTorch with these inputs: {problem_of(error)}"
+        cure = "fix forward(), or give example inputs of the shapes and dtypes that it takes"
+        refused = SourceError(method.name, what, cure)
+        refused.__cause__ = error
+        return refused
     return None
 
 

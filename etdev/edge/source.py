@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.edge.advice import cure_of, eager_fault, problem_of
+from etdev.edge.advice import cure_of, eager_error, problem_of
 from etdev.errors import SourceError, first_line, warn_or_raise
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.method import Method
@@ -64,14 +63,9 @@ def export(method: Method, quirks: Quirks) -> ExportedProgram:
 
 def _failure(method: Method, model: nn.Module, error: BaseException) -> SourceError:
     """Return the error about a method that can't be exported; the fault may be its inputs'."""
+    if refused := eager_error(method):
+        return refused
     inputs, kwargs = method.example()
-    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((inputs, kwargs))):
-        cure = "give tensors, such as torch.from_numpy(array)"
-        return SourceError(method.name, "an example input is a NumPy array", cure)
-    if fault := eager_fault(model, inputs, kwargs):
-        what = f"forward() fails in eager PyTorch, too: {problem_of(fault)}"
-        cure = "fix forward(), or give example inputs of the shapes and dtypes that it takes"
-        return SourceError(method.name, what, cure)
     problem = problem_of(error, model, inputs, kwargs, dynamic_shapes=method.dynamic_shapes)
     return SourceError(method.name, f"torch.export failed: {problem}", cure_of(error))
 
@@ -98,6 +92,7 @@ def methods_of(
         raise SourceError("inputs", "can't be shared by a dict of methods", cure)
     if not model:
         raise SourceError("model", "is an empty dict", _SHAPE)
+    _refuse_state("model", model)
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
 
 
@@ -133,6 +128,13 @@ def _unpacked(value: object) -> tuple[object, object, object, object]:
     return model, inputs, None, dynamic_shapes
 
 
+def _refuse_state(name: str, model: object) -> None:
+    """Refuse a state dict, which has the weights of a model alone."""
+    if isinstance(model, Mapping) and all(isinstance(v, torch.Tensor) for v in model.values()):
+        cure = "load it into the module with load_state_dict, and give that with example inputs"
+        raise SourceError(name, "is a dict of tensors, such as a state dict", cure)
+
+
 def _method(
     name: str, model: object, inputs: object, kwargs: object, dynamic_shapes: object
 ) -> Method:
@@ -140,6 +142,7 @@ def _method(
         return model
     if isinstance(model, (str, Path)):
         model = load_pt2(Path(model))
+    _refuse_state(name, model)
     if not isinstance(model, (nn.Module, ExportedProgram)):
         raise SourceError(name, f"{type(model).__name__} is not a model", _SHAPE)
     if kwargs is not None and not isinstance(kwargs, Mapping):

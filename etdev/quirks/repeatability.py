@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.func import functional_call
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from etdev.edge.advice import eager_error
 from etdev.edge.reference import (
     called,
     duplicates,
@@ -120,7 +121,12 @@ def _repeat(method: Method, module: torch.nn.Module) -> tuple[set[str], set[str]
         first, replaced = _results(module, leaves, structure)
         torch.testing.assert_close(first, first, equal_nan=True)
     except Exception:
-        # It fails in torch.export, too, or has no values to compute with.
+        tensors = [*leaves, *module.parameters(), *module.buffers()]
+        if any(isinstance(t, FakeTensor) or getattr(t, "is_meta", False) for t in tensors):
+            return set(), set()
+        # torch.export may not notice, since its tensors have no values.
+        if refused := eager_error(method):
+            raise refused from refused.__cause__
         return set(), set()
     once, error = identities(module), None
     try:

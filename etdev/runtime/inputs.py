@@ -20,7 +20,9 @@ def load_inputs(path: str | Path) -> list[Any]:
     try:
         value = torch.load(path, weights_only=True)
     except Exception as error:
-        what = f"can't be loaded as inputs ({first_line(error)})"
+        # Torch's own line has three sentences of advice about pickles.
+        why = first_line(error).partition(" In PyTorch")[0].partition(". ")[0]
+        what = f"can't be loaded as inputs ({why})"
         cure = "write them with torch.save([tensor, ...], path)"
         raise SourceError(str(path), what, cure) from error
     return [value] if isinstance(value, torch.Tensor) else flat(value)

@@ -113,7 +113,7 @@ def test_a_process_keeps_results_progress_and_errors_apart(told):
     stdout, failed = told[0]["fails"]
     assert stdout == ""
     assert error_of(failed).startswith(
-        "forward: forward() fails in eager PyTorch, too: RuntimeError: "
+        "forward: forward() fails in eager PyTorch with these inputs: RuntimeError: "
     )
     assert failed.startswith("load PyTorch and ExecuTorch …\n")
     stdout, ran = told[0]["runs"]

@@ -25,6 +25,11 @@ from etdev.verify.oracle import Oracle
 
 SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
+STATE = (
+    "is a dict of tensors, such as a state dict; load it into the module with load_state_dict, and "
+    "give that with example inputs"
+)
+
 
 class Branch(nn.Module):
     """Control flow that depends on data, which can't be exported."""
@@ -127,6 +132,8 @@ def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
         ((None,), f"forward: NoneType is not a model; {SHAPES}"),
         (({"a": [nn.ReLU()]},), f"a: list is not a model; {SHAPES}"),
         (({},), f"model: is an empty dict; {SHAPES}"),
+        ((nn.Linear(1, 1).state_dict(),), f"model: {STATE}"),
+        (({"a": (nn.Linear(1, 1).state_dict(), torch.ones(1))},), f"a: {STATE}"),
         (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
         (({"a": (1, 2, 3, 4, 5)},), "model: is a tuple of 5; give (module, example inputs)"),
         (("gone.pt2",), "gone.pt2: does not exist; give the path of a .pt2 file"),
@@ -217,15 +224,21 @@ def test_an_error_of_an_export_names_the_users_line_below_forward():
     line = chooses.__code__.co_firstlineno + 1
     assert error.what.endswith(f" at test_source.py:{line}")
     missing = export_error(lambda x: {}["key"] + x, torch.ones(2))
-    assert missing.what.startswith("forward() fails in eager PyTorch, too: KeyError: 'key' at ")
+    assert missing.what.startswith(
+        "forward() fails in eager PyTorch with these inputs: KeyError: 'key' at "
+    )
 
 
 def test_example_inputs_that_do_not_fit_are_told_from_a_model_that_torch_cannot_trace(capfd):
     wide = export_error(lambda x: x @ torch.ones(3, 2), torch.ones(2, 4))
     assert wide.what.startswith(
-        "forward() fails in eager PyTorch, too: RuntimeError: mat1 and mat2 shapes cannot be "
-        "multiplied (2x4 and 3x2) at test_source.py:"
+        "forward() fails in eager PyTorch with these inputs: RuntimeError: mat1 and mat2 shapes "
+        "cannot be multiplied (2x4 and 3x2) at test_source.py:"
     )
+    # torch.export takes both, and ExecuTorch's verifier then refuses a matrix product.
+    for dtype in (torch.float64, torch.int64):
+        other = export_error(lambda x: x @ torch.ones(3, 2), torch.ones(2, 3, dtype=dtype))
+        assert "RuntimeError: expected m1 and m2 to have the same dtype" in other.what
     array = export_error(lambda x: x * 2, np.ones(2))
     assert str(array) == (
         "forward: an example input is a NumPy array; give tensors, such as torch.from_numpy(array)"
