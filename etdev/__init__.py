@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from etdev import errors
@@ -11,6 +13,8 @@ from etdev.errors import *  # noqa: F403
 from etdev.hookspecs import hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from etdev_page.page import Page as Page
     from etdev_tune.outputs import Tuning as Tuning
     from etdev_tune.tune import tune as tune
@@ -86,8 +90,23 @@ def __getattr__(name: str) -> Any:
     module, extra = (_HOME[name], "") if name in _HOME else _EXTRAS[name]
     if extra and not _is_installed(module):
         raise ImportError(f"etdev.{name} is not installed; pip install 'etdev[{extra}]'")
-    globals()[name] = getattr(importlib.import_module(module), name)
+    with _without_warnings_of_torchao():
+        globals()[name] = getattr(importlib.import_module(module), name)
     return globals()[name]
+
+
+@contextmanager
+def _without_warnings_of_torchao() -> Iterator[None]:
+    """Import meanwhile: ExecuTorch imports torchao, which logs kernels for other machines."""
+    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 def __dir__() -> list[str]:

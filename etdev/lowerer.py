@@ -172,6 +172,13 @@ class Lowerer:
 
         Plugins that can't compile on this machine are left out with a warning.
 
+        Args:
+            model: An nn.Module, an ExportedProgram, the path of a .pt2 file, or a dict of methods.
+            inputs: Example inputs of a module: a tuple, a tensor, or a dict by keyword.
+            kwargs: Example inputs by keyword.
+            dynamic_shapes: As `torch.export.export` takes them.
+            settings: Settings of ExecuTorch's conversion.
+
         Raises:
             PluginError: A plugin that was named, or any under `strict`, can't compile here.
             CompileError: A backend failed.

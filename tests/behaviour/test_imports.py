@@ -130,6 +130,12 @@ def test_a_run_does_not_import_the_compilers_of_torch_and_executorch(mlp_pte, tm
     assert each(codes, tmp_path)[codes[2]] == (0, True)
 
 
+def test_an_import_in_python_logs_nothing():
+    code = "import logging, etdev; etdev.Lowerer; print(logging.getLogger('torchao').disabled)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 def at_import_time(body):
     """Statements that run when a module is imported, those under TYPE_CHECKING left out."""
     for statement in body:
