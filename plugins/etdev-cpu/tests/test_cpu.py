@@ -17,7 +17,7 @@ from support.toys.runtime import assert_agrees
 from torch import nn
 
 from etdev import Lowerer
-from etdev.runtime.run import execute
+from etdev.runtime.run import execute, run
 from etdev.upstream.trees import flat
 
 pytestmark = pytest.mark.usefixtures("quick_conversion")
@@ -256,3 +256,14 @@ def test_a_weight_may_be_part_of_a_larger_tensor(layer):
     inputs = (torch.randn(2, 4) if isinstance(layer, nn.Linear) else torch.randn(1, 3, 6, 6),)
     assert_agrees(Lowerer(["cpu"]).lower(layer, inputs), layer, inputs)
     assert layer.weight.storage_offset() == layer.weight.numel()
+
+
+def test_slopes_outlive_the_file_that_they_were_loaded_from(tmp_path):
+    """ExecuTorch 1.4.0 freed them, see pytorch/executorch#17559."""
+    slopes = nn.PReLU(64)
+    torch.nn.init.uniform_(slopes.weight, 0.1, 0.9)
+    image = torch.randn(1, 64, 16, 16)
+    lowered = Lowerer(["cpu"]).lower(slopes, (image,))
+    assert lowered.plan["forward"].ledger["aten_prelu_default"].owner == "cpu"
+    done = run(lowered.save(tmp_path / "net.pte"), [image], repeat=20)
+    torch.testing.assert_close(done.outputs[0], slopes(image))
