@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ from attrs import frozen
 
 from etdev.cli import lowerers, options, outputs, tables, viewing
 from etdev.cli.progress import Display
+from etdev.errors import EtdevError
 from etdev.files import check_writable, publish, unseen, write_text
 from etdev.report import presenters
+from etdev.report.difference import diff
 from etdev.report.explanation import Explanation
 from etdev.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
@@ -21,6 +24,7 @@ from etdev.schema.wording import size
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
+    from etdev.schema.plan import Plan
     from etdev.verify.verification import Verification
 
 # Ops on portable kernels that are shown.
@@ -73,6 +77,8 @@ class Written:
     lowered: Lowered
     verification: Verification | None
     seconds: Mapping[str, float]
+    # The plan of the file that it replaced, if that had one.
+    before: Plan | None = None
 
     def parts(self) -> Iterator[Sheet | str]:
         """Yield the size, shares of each method, ops on portable kernels, and verification."""
@@ -82,6 +88,8 @@ class Written:
             yield f"{output}: method {method.method}: {tables.shares(method)}"
             yield from (f"{output}: method {method.method}: {caveat}" for caveat in method.caveats)
         yield from (f"{output}: {line}" for line in tables.outcomes(lowered.outcomes))
+        if self.before and (difference := diff(self.before, lowered.plan)):
+            yield f"{output}: since the last one: {presenters.changes(difference)}"
         if options.given("verbose") and (fixed := presenters.fixed(lowered.plan.methods)).rows:
             yield fixed
         missed = presenters.missed(Explanation(lowered.plan))
@@ -129,6 +137,7 @@ def write(
     from etdev.locking import Lock, lock_of, setup_of
     from etdev.pte.read import read
 
+    before = _plan_in(output)
     lock_file = lock_file or (Path("etdev.lock") if locked else None)
     lowerer, known = lowerers.lowerer(say, **lowering), None
     lowerer.compilation.fit()
@@ -151,4 +160,13 @@ def write(
         if lock_file and not known:
             write_text(lock_file, lock.to_json())
         publish((*written.parent.glob("*.ptd"), written), output)
-    return Written(output, lowered, verification, seconds)
+    return Written(output, lowered, verification, seconds, before)
+
+
+def _plan_in(output: Path) -> Plan | None:
+    """Return the plan in a file that will be replaced, if it has one of this version."""
+    from etdev.pte.embedded_plan import find_ledger
+
+    with suppress(EtdevError):
+        return find_ledger(output) if output.exists() else None
+    return None

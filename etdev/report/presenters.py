@@ -14,10 +14,12 @@ from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Profile
 from etdev.schema.tensors import Tensor, loading, repeats
-from etdev.schema.wording import listed, size
+from etdev.schema.wording import counted, listed, size
 
 # A cell names this many lines or modules, and counts the rest.
 _NAMED = 3
+# A line names this many changes.
+_CHANGES = 5
 
 
 def sheets(value: Any) -> Iterator[Sheet]:
@@ -213,6 +215,15 @@ def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
     for index, cells in enumerate(said or [("-", "-", "no plugin was asked")]):
         # A node's name and op stand before its first verdict only.
         yield (*(("",) * len(about) if index else about), *cells)
+
+
+def changes(difference: Difference) -> str:
+    """Say in one line how many nodes moved, and how the first figures changed."""
+    count = len(difference.nodes)
+    moved = [counted(count, "node moved", "nodes moved")] if count else []
+    figures = [f"{one.what} {one.before} → {one.after}" for one in difference.figures]
+    parts = [f"other {part.kind}" for part in difference.parts[:1]]
+    return listed([*moved, *figures] or parts, _CHANGES)
 
 
 def missed(explanation: Explanation, every: bool = False) -> Sheet:

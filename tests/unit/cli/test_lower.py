@@ -49,6 +49,21 @@ def test_lower_says_stages_and_their_times_on_stderr(lowered):
     assert lowered[1].stderr.splitlines()[-1] == f"next: etdev run {lowered[0]} --profile"
 
 
+def test_lower_says_what_changed_since_the_file_that_it_replaces(here):
+    pin = "--pin op=aten.relu.*:plugin=portable"
+    outputs = [
+        succeeds(f"lower {MLP} -o net.pte --plugin cpu --no-verify {p}") for p in ("", pin, pin)
+    ]
+    told = [[line for line in out.splitlines() if "since the last one" in line] for out in outputs]
+    assert told[::2] == [[], []]
+    assert told[1] == [
+        "net.pte: since the last one: 1 node moved, forward: nodes of cpu 3 → 2, "
+        "forward: nodes of portable 1 → 2"
+    ]
+    succeeds(f"lower {MLP} -o bare.pte --plugin cpu --no-verify --no-ledger")
+    assert "since" not in succeeds(f"lower {MLP} -o bare.pte --plugin cpu --no-verify {pin}")
+
+
 @pytest.mark.parametrize("word", ["", "--verify"])
 def test_lower_writes_nothing_that_differs_from_pytorch(here, word):
     # A kernel that multiplies no zero by an infinite slope.
