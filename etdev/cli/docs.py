@@ -19,6 +19,7 @@ from etdev.schema.documents import MANUAL
 # Documents of etdev itself: their file in a checkout, below the package in a wheel, and their use.
 _OWN = {
     "plugin": ("plugins/README.md", "write a plugin for a backend"),
+    "tutorial": ("plugins/TUTORIAL.md", "an hour with a model of your own"),
     "registry": ("registry.toml", "every setting of registry.toml"),
     "reference": ("plugins/REFERENCE.md", "hooks, and the values that they take and return"),
     "integration": ("plugins/INTEGRATION.md", "other tools, and the JSON of each command"),

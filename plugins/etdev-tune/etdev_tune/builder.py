@@ -109,7 +109,8 @@ class Builder:
             warnings.simplefilter("ignore")
             lowerer = self.setup.lowerer(registry)
             lowered = lowerer.lower({name: own.source for name, own in self.methods.items()})
-            lowered.save(path)
+            # As etdev lower does, which the lock is for.
+            lowered.save(path, with_ledger=True)
             lock = self.setup.lock(lowerer, lowered, path)
         return _described(candidate, path, lowered, time.perf_counter() - start), lock
 
