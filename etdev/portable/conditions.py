@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from etdev.graph import aten_op
 from etdev.portable.decompositions import halves, quantisers
 from etdev.portable.decompositions.sizes import least
+
+# Layer norms of fewer values have no vectorised kernel: ExecuTorch's kSmallNThreshold.
+_VECTORISED = 256
 
 
 def always(node: Node) -> bool:
@@ -31,6 +36,31 @@ def floats(node: Node) -> bool:
 
 def double(node: Node) -> bool:
     return _input(node).dtype == torch.float64
+
+
+def cancels(node: Node) -> bool:
+    """Return True if a norm may lose the variance beside a large mean."""
+    return _input(node).dtype == torch.float32 and not _is_centred(node)
+
+
+def half_or_cancels(node: Node) -> bool:
+    """Return True if a layer norm is of halves, or if it cancels; the vectorised kernel doesn't."""
+    count = math.prod(node.args[1])  # type: ignore[arg-type]
+    short = not isinstance(count, int) or count < _VECTORISED
+    return half(node) or (short and cancels(node))
+
+
+def _is_centred(node: Node) -> bool:
+    """Return True if a value of each row is subtracted from it before a norm."""
+    source = node.all_input_nodes[0]
+    while aten_op(source.target) is torch.ops.aten.view.default:
+        source = source.all_input_nodes[0]
+    if aten_op(source.target) is not torch.ops.aten.sub.Tensor:
+        return False
+    rows, start = source.args
+    while isinstance(start, Node) and aten_op(start.target) is torch.ops.aten.slice.Tensor:
+        start = start.args[0]
+    return start is rows
 
 
 def half(node: Node) -> bool:

@@ -18,6 +18,7 @@ from etdev.graph import aten_op, op_name
 from etdev.portable import conditions as when
 from etdev.portable.decompositions import (
     bags,
+    centring,
     doubles,
     halves,
     integers,
@@ -121,6 +122,7 @@ _volume = _chosen(_is_half, halves.convolution, kernels.convolution)
 _variance = _chosen(_is_half, halves.widened(aten.var.correction), reductions.variance)
 _remainder = _chosen(_is_floating, doubles.remainder, integers.remainder)
 _floor_division = _chosen(_is_floating, kernels.floor_division, integers.floor_division)
+_layer_norm = _chosen(_is_half, halves.widened(centring.layer_norm), centring.layer_norm)
 _sum = _chosen(lambda x, *_: x.dim() == 0, kernels.sum_of_one, doubles.total)
 _power = _chosen(lambda _, exponent: exponent in (0.5, -0.5), kernels.root, integers.power)
 
@@ -187,9 +189,9 @@ _WRONG: _Kernels = {
         when.double_or_half_to_float, doubles.log_softmax, "of_doubles"
     ),
     aten.native_layer_norm.default: Kernel(when.double, doubles.layer_norm, "of_doubles"),
-    aten.native_group_norm.default: Kernel(when.double, doubles.group_norm),
+    aten.native_group_norm.default: Kernel(when.double, doubles.group_norm, "of_doubles"),
     aten._adaptive_avg_pool2d.default: Kernel(when.double, pooling.adaptive_avg_pool),
-    aten._native_batch_norm_legit.no_stats: Kernel(when.double, doubles.batch_norm),
+    aten._native_batch_norm_legit.no_stats: Kernel(when.double, doubles.batch_norm, "of_doubles"),
     aten._upsample_bilinear2d_aa.default: Kernel(when.double_or_dynamic, sampling.antialiased),
     aten._upsample_bilinear2d_aa.vec: Kernel(when.double, doubles.no_formula),
     aten.upsample_bilinear2d.vec: Kernel(when.double_or_integers, sampling.bilinear),
@@ -198,8 +200,9 @@ _WRONG: _Kernels = {
         when.two_sided, doubles.no_formula, upstream="pytorch/executorch#21950"
     ),
 }
-# The kernel is wrong for NaN, infinities, zeros, integers that no float32 holds, or sums of many
-# numbers of half precision, or it fails where a dynamic size is 0.
+# The kernel is wrong for NaN, infinities, zeros, integers that no float32 holds, sums of many
+# numbers of half precision, or values whose mean is much larger than their deviation, or it fails
+# where a dynamic size is 0.
 _RARELY_WRONG: _Kernels = {
     aten.roll.default: Kernel(when.may_be_empty, kernels.roll),
     aten.index_select.default: Kernel(when.may_be_empty_along_dim, kernels.index_select),
@@ -214,8 +217,10 @@ _RARELY_WRONG: _Kernels = {
     aten.convolution.default: Kernel(when.half, halves.convolution, "of_halves"),
     aten.addmm.default: Kernel(when.half_or_unweighted, weighting.addmm),
     aten.native_layer_norm.default: Kernel(
-        when.half, halves.widened(aten.native_layer_norm.default), "of_halves"
+        when.half_or_cancels, _layer_norm, "of_halves of_offsets"
     ),
+    aten.native_group_norm.default: Kernel(when.cancels, centring.group_norm, "of_offsets"),
+    aten._native_batch_norm_legit.no_stats: Kernel(when.cancels, centring.batch_norm, "of_offsets"),
     aten.var.correction: Kernel(when.half_or_uncertain, _variance),
     aten.var.dim: Kernel(when.half, halves.widened(aten.var.dim)),
     aten.cumsum.default: Kernel(when.half, halves.widened(aten.cumsum.default), "of_halves"),

@@ -78,9 +78,8 @@ def _is_mixed(node: Node) -> bool:
 
 def _has_wide_weights(node: Node) -> bool:
     """Return True if a norm of half precision has weights or statistics in another dtype."""
-    source = node.args[0]
-    dtypes = {n.meta["val"].dtype for n in node.all_input_nodes if n.meta["val"] is not None}
-    return source.meta["val"].dtype in _HALVES and len(dtypes) > 1  # type: ignore[union-attr]
+    dtypes = [_dtype(n) for n in node.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
+    return dtypes[0] in _HALVES and len({*dtypes}) > 1
 
 
 def _normalise_wide(node: Node) -> None:
@@ -88,7 +87,7 @@ def _normalise_wide(node: Node) -> None:
     wide = {
         n: call(node, aten._to_copy.default, n, dtype=torch.float32)
         for n in node.all_input_nodes
-        if _dtype(n) in _HALVES
+        if isinstance(n.meta["val"], torch.Tensor) and _dtype(n) in _HALVES
     }
     norm = call(node, node.target, *map_arg(node.args, lambda n: wide.get(n, n)))
     for result in list(node.users):

@@ -26,7 +26,7 @@ class Only(nn.Module):
 def mlp() -> Model:
     """Linear, layer norm, linear: a delegate, a portable kernel, a delegate."""
     torch.manual_seed(0)
-    layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    layers = nn.Sequential(nn.Linear(8, 256), nn.ReLU(), nn.LayerNorm(256), nn.Linear(256, 4))
     return layers.eval(), (torch.randn(2, 8),)
 
 

@@ -135,6 +135,10 @@ case(
     expects="wrong" if Release.parse("torch 2.14").is_reached() else "error",
 )
 fails("_log_softmax-of_doubles", lambda x: x.log_softmax(1), X.double())
+OFFSETS = random(2, 4, 5, 5) + 1000
+case("native_layer_norm-of_offsets", lambda x: functional.layer_norm(x, (5, 5)), OFFSETS)
+case("native_group_norm-of_offsets", lambda x: functional.group_norm(x, 2), OFFSETS)
+case("_native_batch_norm_legit.no_stats-of_offsets", lambda x: functional.instance_norm(x), OFFSETS)
 case("native_group_norm-of_doubles", lambda x: functional.group_norm(x, 2), LONG.double())
 case(
     "_adaptive_avg_pool2d-of_doubles",

@@ -41,3 +41,11 @@ def test_weights_may_be_wider_than_what_is_normalised(lower, dtype):
     calls = [(torch.randn(2, 4, 5, 5).to(dtype) * scale,) for scale in (1, 7, -0.1)]
     lowered = lower(Function(normalised), calls[0], ["cpu"])
     assert_agrees(lowered, Function(normalised), *calls, tolerance=8 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_groups_of_a_dynamic_batch_may_have_wider_weights(dtype):
+    rows = {"inputs": ({0: torch.export.Dim("rows", max=8)},)}
+    calls = [(torch.randn(rows, 4, 5, 5).to(dtype),) for rows in (3, 8, 1)]
+    lowered = Lowerer(["cpu"]).lower(Function(NORMS[2]), calls[0], dynamic_shapes=rows)
+    assert_agrees(lowered, Function(NORMS[2]), *calls, tolerance=1e-2)

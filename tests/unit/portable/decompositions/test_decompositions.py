@@ -352,6 +352,30 @@ def test_a_mask_may_be_larger_than_what_it_selects_from():
     assert_agrees(by_partitioner(module, calls[1], ["cpu"]), module, calls[1], calls[4])
 
 
+def test_norms_of_values_far_from_zero_are_as_exact_as_those_around_it():
+    scale = torch.linspace(0.5, 2, 140).reshape(4, 5, 7)
+    norms = (
+        lambda x: layers.layer_norm(x, (7,)),
+        lambda x: layers.layer_norm(x, x.shape[1:], scale, scale + 1),
+        lambda x: layers.group_norm(x, 2, scale[:, 0, 0], scale[:, 1, 0]),
+        layers.instance_norm,
+        lambda x: torch.native_layer_norm(x, (7,), None, None, 1e-5),
+        lambda x: layers.layer_norm(x.half(), (7,)),
+    )
+    module, spread = calling(*norms), torch.randn(3, 4, 5, 7)
+    rows = ({0: torch.export.Dim("rows", min=2, max=8)},)
+    edges = spread.clone()
+    edges[0, 0, 0, :2], edges[1, 1, 1, 0] = math.inf, math.nan
+    calls = [(spread,), (spread * 5,), (spread[:2] + 1,), (edges,)]
+    lowered = Lowerer(["cpu"]).lower(module, (spread,), dynamic_shapes={"inputs": rows})
+    assert_agrees(lowered, module, *calls)
+    far = torch.cat([spread] * 2) + 1000 * torch.randn(6, 1, 1, 1)
+    exact = [norm(far.double()) for norm in norms[:1]]
+    for plugins in ([], ["cpu"]):
+        (made,) = execute(Lowerer(plugins).lower(calling(norms[0]), (far,)), (far,))
+        torch.testing.assert_close(made, exact, rtol=0, atol=1e-5, check_dtype=False)
+
+
 @pytest.fixture
 def library():
     with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
