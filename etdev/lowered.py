@@ -24,6 +24,7 @@ from etdev.runtime.kernels import warn_of_missing
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Stopwatch
+from etdev.schema.target import Target, target_of
 from etdev.upstream.shortcuts.leftovers import forgotten_code
 from etdev.upstream.tracing import exclusive_tracing
 from etdev.verify.verification import Verification
@@ -160,6 +161,7 @@ class Lowered:
         path: str | os.PathLike[str] | None = None,
         config: ExecutorchBackendConfig | None = None,
         runner: str | None = None,
+        target: str | Target | None = None,
     ) -> Verification:
         """Run the .pte in ExecuTorch's runtime and compare it with eager PyTorch.
 
@@ -182,6 +184,8 @@ class Lowered:
             config: For emitting it, as for `save`.
             runner: `python`, or an installed runner such as `cpp`; None takes the one that a plugin
                 names for its delegates, else Python and each installed runner that verifies, too.
+            target: Where it runs: a name of the registry's, or an `etdev.schema.target.Target`;
+                None for this machine.
 
         Returns:
             The number of calls that agree, and the parts that were not verified.
@@ -190,6 +194,8 @@ class Lowered:
             VerifyError: A call differs or fails. Names output, step, and the delegate or kernel.
             EtdevError: As `save`.
         """
+        if isinstance(target, str):
+            target = target_of(target, self.lowering.composition.options.targets)
         CHILD.start()
         with nullcontext("") if path else scratch() as folder:
             saved = Path(path) if path else self.save(Path(folder) / "program.pte", config)
@@ -203,6 +209,7 @@ class Lowered:
                 listener=self.stages.listener,
                 plugins=self.lowering.composition.plugins,
                 runner=runner,
+                target=target,
             )
             work = Verifying(verifier, inputs, self.stages)
             run(VERIFYING, work)

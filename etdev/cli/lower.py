@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import options, results, tables, writing
+from etdev.cli import lowerers, options, results, tables, writing
 from etdev.cli.group import Command
 from etdev.cli.progress import complain, working
 from etdev.schema.documents import LOWERING
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         help="As --verify, and also at NaN, infinities, and the extreme values of each dtype.",
     ),
     options.runner,
+    options.target,
     heading="Verification",
 )
 @writing.settings
@@ -51,6 +52,7 @@ def command(
     no_verify: bool,
     edges: bool,
     runner: str | None,
+    target: str | None,
     **lowering: Any,
 ) -> None:
     """Lower SOURCE to a .pte.
@@ -65,21 +67,28 @@ def command(
     etdev lower net.py:model -o net.pte --plugin trt,cpu
     etdev lower net.py:model -o net.pte --verify 5
     etdev lower net.py:model -o net.pte --lock etdev.lock --locked
+    etdev lower net.py:model -o net.pte --target pi
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
     which the cache keeps the partitions compiled so far.
     """
     if no_verify and (steps or edges or runner):
         raise click.UsageError("give --no-verify, or --verify, --edges and --runner")
+    place = lowerers.target(target, lowering)
     writing.check(output, source, **lowering)
-    asked: Any = {"steps": steps or 3, "edges": edges, "runner": runner}
-    asked["strict"] = bool(steps or edges or runner)
+    asked: Any = {"steps": steps or 3, "edges": edges, "runner": runner, "target": place}
+    asked["strict"] = bool(steps or edges or runner or target)
 
     def verify(lowered: Lowered, path: Path) -> Verification | None:
         return None if no_verify else lowered.verify(path=path, **asked)
 
     with working(runs=not no_verify) as say:
         from etdev.cli import sources
+        from etdev.runtime.runners import on_target
+
+        if place and not no_verify:
+            with say.watch.stage("target", str(target)):
+                on_target(place, runner)
 
         def lower(lowerer: Lowerer) -> Lowered:
             return lowerer.lower(sources.methods(source, say))

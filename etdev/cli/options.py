@@ -111,6 +111,12 @@ runner = click.option(
     metavar="NAME",
     help="Runtime that runs it: python, or one that a plugin adds, such as cpp of etdev[cpp].",
 )
+target = click.option(
+    "--target",
+    metavar="NAME",
+    help="Where it runs: a name of [targets] in the registry; this machine if left out. Needs "
+    "etdev-cpp.",
+)
 as_json = remembered("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 all_rows = remembered("--all", "every", is_flag=True, help="Show every row of the tables.")
 registry = click.option(

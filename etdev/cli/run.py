@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 @click.option("--method", default="forward", show_default=True, help="Method to run.")
 @options.data
 @options.runner
+@options.target
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
@@ -69,6 +70,7 @@ def command(
     method: str,
     data: Path | None,
     runner: str | None,
+    target: str | None,
     repeat: int,
     profile: bool,
     **lowering: Any,
@@ -84,6 +86,7 @@ def command(
     etdev run net.pte --check net.py:model --steps 5
     etdev run net.pte --check net.py:model --bisect --plugin cpu
     etdev run net.pte --profile --html net.html
+    etdev run net.pte --target pi --check net.py:model
 
     Exit codes: 0 for success, 1 for an error or an output that departs from PyTorch, 2 for wrong
     usage.
@@ -97,6 +100,7 @@ def command(
     if not profile and options.given("views"):
         raise click.UsageError("--html and --view need --profile")
     viewing.check()
+    place = lowerers.target(target, dict(lowering))
     if bisect:
         lowerers.check(check, **lowering)
     elif check:
@@ -127,14 +131,15 @@ def command(
             lowerer = lowerers.lowerer(say, **lowering) if bisect else None
             decided = lowerer.decide({method: model}) if lowerer else None
             asked: Any = {"method": method, "steps": steps or 1, "tolerance": tolerance}
-            asked |= {"data": data, "plugins": plugins, "runner": runner, "listener": say}
+            asked |= {"data": data, "plugins": plugins, "runner": runner, "target": place}
+            asked["listener"] = say
             verifier = _verifier(program, methods, decided, **asked)
         if inputs:
             values = load_inputs(inputs)
         else:
             values = flat(model.example()) if model else random_inputs(program, method)
         say("run", str(program))
-        chosen = runner_of(read(program), plugins, runner)
+        chosen = runner_of(read(program), plugins, runner, place)
         result = run(program, values, method, repeat, data, chosen)
         if model:
             given = values if inputs else None
@@ -154,7 +159,7 @@ def command(
         "verification": CONVERTER.unstructure(verification),
     }
     lines: list[Sheet | str] = [
-        *tables.run_lines(result, differences),
+        *tables.run_lines(result, differences, timed=not getattr(chosen, "emulated", False)),
         *tables.verification(verification),
     ]
     if profile:

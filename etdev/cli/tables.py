@@ -70,12 +70,17 @@ def verification(verification: Verification | None) -> Iterator[str]:
                 yield f"method {method!r} departs from PyTorch at {', '.join(values)}: {problem}"
 
 
-def run_lines(result: CallResult, differences: Sequence[OutputError]) -> Iterator[str]:
+def run_lines(
+    result: CallResult, differences: Sequence[OutputError], timed: bool = True
+) -> Iterator[str]:
     """Yield each output with its error against PyTorch if that is known, and the latency."""
     for index, output in enumerate(result.outputs):
         shape = tuple(output.shape) if hasattr(output, "shape") else output
         error = f", {differences[index]}" if differences else ""
         yield f"output {index}: {_kind(output)} {shape}{error}"
+    if not timed:
+        yield "latency: not told, since an emulator ran it"
+        return
     times = result.latency_ms
     yield f"latency: {result.median_ms:.2f} ms median of {len(times)}, fastest {min(times):.2f}"
 

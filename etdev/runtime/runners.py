@@ -22,6 +22,7 @@ from etdev.runtime.worker import (
     run_calls,
     trace_calls,
 )
+from etdev.schema.target import Target
 
 __all__ = [
     "PYTHON",
@@ -31,10 +32,13 @@ __all__ = [
     "PythonRunner",
     "Runner",
     "named",
+    "on_target",
     "runner_of",
     "verifying",
 ]
 
+# The runner for targets if none is named.
+_ON_TARGETS = "cpp"
 Calls = Sequence[tuple[str, Sequence[Any]]]
 
 
@@ -51,7 +55,9 @@ def _missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
 class Runner(Protocol):
     """A runtime in a process of its own, which a program may crash or hang without harm to etdev.
 
-    An entry point in the group `etdev.runners` names one. `prepare` is called before the rest.
+    An entry point in the group `etdev.runners` names one. `prepare` is called before the rest. One
+    that runs elsewhere, too, has `on_target(target)`, which returns a list of runners for an
+    `etdev.schema.target.Target`; of these, one with `emulated = True` is quoted no times of.
     """
 
     @property
@@ -143,11 +149,33 @@ def named(name: str) -> Runner:
     return found
 
 
-def runner_of(artifact: Artifact, plugins: Sequence[Plugin], name: str | None = None) -> Runner:
-    """Return the runner of a name, else the one that plugins name for the delegates of a .pte.
+def on_target(target: Target, name: str | None = None) -> list[Runner]:
+    """Return the runners for a target, ready to be used: one for each model of processor.
 
-    Without either it is Python's.
+    Raises:
+        RunError: The runner of that name, by default that in C++, runs on this machine alone.
     """
+    found = extensions.load(extensions.RUNNERS, name or _ON_TARGETS, _fault, PYTHON.name)
+    if not hasattr(found, "on_target"):
+        raise RunError(str(name), "runs on this machine alone", "leave out --runner or --target")
+    made: list[Runner] = found.on_target(target)
+    for runner in made:
+        runner.prepare()
+    return made
+
+
+def runner_of(
+    artifact: Artifact,
+    plugins: Sequence[Plugin],
+    name: str | None = None,
+    target: Target | None = None,
+) -> Runner:
+    """Return the runner of a target or a name, else the one for the delegates of a .pte.
+
+    Plugins name that one; without either it is Python's.
+    """
+    if target:
+        return on_target(target, name)[-1]
     if name:
         return named(name)
     backends = sorted({d.backend_id for method in artifact.methods for d in method.delegates})
@@ -160,9 +188,14 @@ def runner_of(artifact: Artifact, plugins: Sequence[Plugin], name: str | None = 
 
 
 def verifying(
-    artifact: Artifact, plugins: Sequence[Plugin], name: str | None = None
+    artifact: Artifact,
+    plugins: Sequence[Plugin],
+    name: str | None = None,
+    target: Target | None = None,
 ) -> list[Runner]:
-    """Return the runners that verify a .pte, the one of a name if there is a name."""
+    """Return the runners that verify a .pte: of a target, of a name, or those that fit it here."""
+    if target:
+        return on_target(target, name)
     first = runner_of(artifact, plugins, name)
     return [first, *(_others(artifact) if first is PYTHON and not name else ())]
 

@@ -22,6 +22,7 @@ from etdev.schema.device import ANY_METHOD, Device, devices
 from etdev.schema.limits import Budget, Limits, budget, limits
 from etdev.schema.pins import Pin, pins
 from etdev.schema.structuring import structured
+from etdev.schema.target import Target
 
 # By plugin and method.
 Devices = Mapping[str, Mapping[str, Device]]
@@ -162,6 +163,10 @@ class Options:
             help="Where compiled partitions are kept.",
             combine=CacheSettings.of,
         ),
+    )
+    targets: Mapping[str, Target] = field(
+        factory=dict,
+        metadata=where(_REGISTRY, help="Places other than this machine where programs run."),
     )
     executor: Executor | None = field(
         default=None,

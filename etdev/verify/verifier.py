@@ -24,6 +24,7 @@ from etdev.runtime.inputs import prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.schema.stopwatch import Listener
+from etdev.schema.target import Target
 from etdev.schema.wording import counted
 from etdev.verify.bisect import bisection
 from etdev.verify.oracle import EagerCall, Oracle, is_random
@@ -46,6 +47,7 @@ class Verifier:
         plugins: Plugins that know which dtype the backends of the .pte round float32 to.
         method: Verify this method alone; None verifies all.
         runner: Name of the runner that makes the calls; None takes those of `verifying`.
+        target: Where they are made; None for this machine.
         sessions: The calls in eager PyTorch, by method.
     """
 
@@ -60,6 +62,7 @@ class Verifier:
     plugins: Sequence[Plugin] = ()
     method: str | None = None
     runner: str | None = None
+    target: Target | None = None
     sessions: dict[str, Session] = field(factory=dict, init=False)
 
     @cached_property
@@ -71,7 +74,7 @@ class Verifier:
         """Run all methods, their calls mixed at random, and compare each with its own session."""
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
-        runners = verifying(self.artifact, self.plugins, self.runner)
+        runners = verifying(self.artifact, self.plugins, self.runner, self.target)
         names = [*chain(*self._groups)]
         own = inputs if isinstance(inputs, Mapping) else dict.fromkeys(names, inputs)
         given = {name: self.references[name].given(own.get(name)) for name in names}

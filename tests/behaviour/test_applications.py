@@ -23,7 +23,7 @@ DOCUMENTED = {
     *("etdev.runtime.child", "etdev.runtime.ending", "etdev.runtime.loading"),
     *("etdev.runtime.runners", "etdev.schema.dtypes", "etdev.schema.ledger"),
     *("etdev.schema.partition", "etdev.schema.pins", "etdev.schema.plan"),
-    *("etdev.schema.profile", "etdev.schema.reasons"),
+    *("etdev.schema.profile", "etdev.schema.reasons", "etdev.schema.target"),
 }
 HEADER = "| name of `etdev.app` | what it gives |"
 

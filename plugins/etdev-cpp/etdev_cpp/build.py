@@ -42,6 +42,11 @@ class Compiler:
         words = find()
         if not words:
             raise RunError("cpp", "no C++ compiler is installed", CURE)
+        return cls.of(words)
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Compiler:
+        """Return the compiler that some words start, or raise a RunError if it doesn't work."""
         try:
             done = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -66,8 +71,12 @@ def sources() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def runner(flags: Sequence[str] = ("-O2",)) -> Path:
+def runner(
+    flags: Sequence[str] = ("-O2",), wheel: Wheel | None = None, compiler: Compiler | None = None
+) -> Path:
     """Return the runner's program, which is built if this machine has none of its key.
+
+    Without a wheel and a compiler it is built for this machine.
 
     The key has the sources, the compiler's version, the flags, and the version and the place of
     ExecuTorch's wheel. Builds at the same time don't disturb each other, and none is seen
@@ -76,7 +85,7 @@ def runner(flags: Sequence[str] = ("-O2",)) -> Path:
     Raises:
         RunError: No compiler is found, or it fails.
     """
-    wheel, compiler, texts = Wheel.here(), Compiler.here(), sources()
+    wheel, compiler, texts = wheel or Wheel.here(), compiler or Compiler.here(), sources()
     key = repr((texts, compiler, list(flags), wheel.version, str(wheel.folder)))
     folder = user_cache_path("etdev", appauthor=False) / "runners"
     program = folder / f"cpp-{blake3(key.encode()).hexdigest()[:24]}"

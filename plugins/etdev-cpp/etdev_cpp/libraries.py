@@ -73,8 +73,13 @@ class Linked:
 def installed() -> tuple[Library, ...]:
     """Return the libraries for C++ of the installed ExecuTorch; none before ExecuTorch 1.5."""
     spec = find_spec("executorch")
-    folders = [Path(place, "lib") for place in (spec and spec.submodule_search_locations) or ()]
-    files = [file for folder in folders for file in folder.glob(f"*{RUNTIME}*")]
+    folders = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    return tuple(library for folder in folders for library in libraries_in(folder))
+
+
+def libraries_in(package: Path) -> tuple[Library, ...]:
+    """Return the libraries for C++ in the folder of ExecuTorch's package."""
+    files = (package / "lib").glob(f"*{RUNTIME}*")
     return tuple(sorted(Library(f.stat().st_size, f) for f in files if f.suffix in _SUFFIXES))
 
 

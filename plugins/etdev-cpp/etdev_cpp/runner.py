@@ -5,20 +5,24 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from attrs import define, field
+from blake3 import blake3
 
 from etdev.app import files
 from etdev.errors import RunError
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.child import LIMIT_S, Child, ChildResult, Raised
 from etdev.runtime.runners import CallResult, Calls, Program
+from etdev.schema.target import Target
 from etdev_cpp import build
 from etdev_cpp.frames import Reader, framed, number, several, text, value
+from etdev_cpp.place import Place
 
 NAME = "the C++ runtime"
 # Where the delegate of OpenVINO finds OpenVINO.
@@ -31,11 +35,27 @@ class CppRunner:
 
     Args:
         flags: Options of the compiler that builds it.
+        place: Where it runs; None for this machine.
     """
 
     flags: Sequence[str] = ("-O2",)
-    name: str = "cpp"
+    place: Place | None = None
     _child: Child | None = field(default=None, init=False)
+    # Folders of programs on the host, by the digests of the files.
+    _folders: dict[str, str] = field(factory=dict, init=False)
+
+    @property
+    def name(self) -> str:
+        return self.place.name if self.place else "cpp"
+
+    @property
+    def emulated(self) -> bool:
+        """True if its times say nothing about the target."""
+        return bool(self.place and self.place.model)
+
+    def on_target(self, target: Target) -> list[CppRunner]:
+        """Return its runners for a target."""
+        return [_runner_at(place, tuple(self.flags)) for place in Place.of(target)]
 
     @property
     def verifies(self) -> bool:
@@ -49,15 +69,28 @@ class CppRunner:
             RunError: It can't be built.
         """
         if self._child is None:
-            program = build.runner(self.flags)
-            self._child = Child(NAME, _environment(), (str(program),))
+            self._child = self._made_for(self.place) if self.place else self._made()
             atexit.register(self.close)
         self._child.start()
+
+    def _made(self) -> Child:
+        return Child(NAME, _environment(), (str(build.runner(self.flags)),))
+
+    def _made_for(self, place: Place) -> Child:
+        wheel = place.wheel()
+        program = build.runner(self.flags, wheel, place.compiler())
+        place.send(program, wheel)
+        return Child(f"{NAME} on {place.name}", {}, place.command(program))
 
     def close(self) -> None:
         """End the process."""
         if self._child:
             self._child.close()
+        if self.place:
+            self.place.remove([*self._folders.values()])
+            self._folders.clear()
+            # The host may be another machine by the next call.
+            self._child = None
 
     def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
         """Return the backends and the kernels that the wheel's libraries lack for a method."""
@@ -65,7 +98,8 @@ class CppRunner:
         order = framed([b"k", *several(backends, text), *several(method.operators, text)])
         outcome = self._ask(order, lambda reader: (reader.texts(), reader.texts()))
         if outcome.failure:
-            raise RunError("cpp", outcome.failure, "report this")
+            cure = f"see whether {self.name} can be reached" if self.place else "report this"
+            raise RunError(self.name, outcome.failure, cure)
         lacking: tuple[list[str], list[str]] = outcome.values[0]
         return lacking
 
@@ -106,13 +140,24 @@ class CppRunner:
             else:
                 with files.in_scratch():
                     path.write_bytes(program.source)
-            known = [*text(str(path)), *text(str(program.data or ""))]
+            known = list(chain(*map(text, self._paths(path, program.data))))
             known.append(number("?", program.share_arenas))
             try:
                 order = framed([kind, *known, *rest])
             except TypeError as error:
                 return ChildResult((), f"{NAME} failed with {error}")
             return self._ask(order, read, limit_s)
+
+    def _paths(self, program: Path, data: Path | None) -> tuple[str, str]:
+        """Return the paths of a program and its data where it runs."""
+        if not self.place or self.place.model:
+            return str(program), str(data or "")
+        parts = {"program.pte": program} | ({"program.ptd": data} if data else {})
+        digest = blake3(b"".join(file.read_bytes() for file in parts.values())).hexdigest()
+        if digest not in self._folders:
+            self._folders[digest] = self.place.put(parts)
+        folder = self._folders[digest]
+        return f"{folder}/program.pte", f"{folder}/program.ptd" if data else ""
 
     def _ask(
         self, order: bytes, read: Callable[[Reader], Any], limit_s: float = LIMIT_S
@@ -132,6 +177,11 @@ class CppRunner:
         self.prepare()
         assert self._child
         return self._child.ask(order, answers, limit_s)
+
+
+@cache
+def _runner_at(place: Place, flags: tuple[str, ...]) -> CppRunner:
+    return CppRunner(flags, place)
 
 
 def _result(reader: Reader) -> CallResult:

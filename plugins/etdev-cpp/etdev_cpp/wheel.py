@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from etdev.errors import RunError
-from etdev_cpp.libraries import RUNTIME, installed, link_flags
+from etdev_cpp.libraries import RUNTIME, Library, installed, libraries_in, link_flags
 
 # The wheel's own CMake files define these; without the first its headers can't be compiled.
 DEFINITIONS = (
@@ -60,6 +60,11 @@ class Wheel:
             *(word for folder in self.includes for word in ("-isystem", str(folder))),
         ]
 
+    def libraries(self) -> tuple[Library, ...]:
+        """Return its shared libraries for C++."""
+        return libraries_in(self.folder)
+
     def link_flags(self) -> list[str]:
-        """Return the linker's options for all of its libraries."""
-        return list(link_flags(installed()))
+        """Return the linker's options for all of its libraries, there or beside the program."""
+        flags = link_flags(self.libraries())
+        return [*flags, "-Wl,-rpath,$ORIGIN"] if flags else []

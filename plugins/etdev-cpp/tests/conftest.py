@@ -8,9 +8,11 @@ import pytest
 from etdev_cpp import build
 from etdev_cpp.libraries import installed
 from support.models.matrix import LARGE, SMALL
+from support.ssh import _server, ssh
 
 from etdev import Lowerer
 
+__all__ = ["_server", "ssh"]
 ORDERS = {"portable": [], "xnnpack": ["cpu"], "openvino": ["openvino", "cpu"]}
 # ExecuTorch can't emit it.
 REFUSED = ("while_loop",)

@@ -76,7 +76,7 @@ def test_trusted_names_are_compared_as_pip_compares_them(name):
         ("strict = true\n\nzzz = 1",
          ": zzz is an unknown key; "
          "valid are plugins, trusted, unlisted, pin, budget, strict, simplify, share_state, "
-         "portable, cache, on_failure"),
+         "portable, cache, targets, on_failure"),
         ("[plugins.trt]\noptonal = true",
          ": plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",

@@ -1,0 +1,188 @@
+"""The place where the C++ runner runs: an emulator of another processor, or an ssh host."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+from attrs import frozen
+from blake3 import blake3
+from platformdirs import user_cache_path
+
+from etdev.errors import RunError
+from etdev.schema.target import Target
+from etdev_cpp import build
+from etdev_cpp.wheel import Wheel
+
+_LIMIT_S = 600
+# The oldest glibc that a wheel of ExecuTorch asks for.
+_PLATFORM = "manylinux_2_28"
+_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
+# The folder of runners on a host, for its shell.
+_BASE = '"${XDG_CACHE_HOME:-$HOME/.cache}"/etdev/runners'
+
+
+@frozen
+class Place:
+    """A target, with the model of processor if it is emulated."""
+
+    target: Target
+    model: str = ""
+
+    @classmethod
+    def of(cls, target: Target) -> list[Place]:
+        """Return the places of a target, one for each model."""
+        return [cls(target, model) for model in target.models or ("",)]
+
+    @property
+    def name(self) -> str:
+        """What a summary calls it: `cortex-a76 (qemu)`, or the host."""
+        return f"{self.model} (qemu)" if self.model else self.target.host
+
+    def wheel(self) -> Wheel:
+        """Return ExecuTorch for the target: the folder that it names, else pip's wheel for it.
+
+        Raises:
+            RunError: pip can't download it, or the folder lacks headers or libraries.
+        """
+        named = self.target.executorch
+        folder = Path(named).expanduser() if named else downloaded(self.target.processor)
+        wheel = Wheel(folder)
+        if not wheel.link_flags() or not all(path.is_dir() for path in wheel.includes):
+            what = f"{folder} has no include/ and lib/ of ExecuTorch"
+            raise RunError("target", what, "give the folder of its package as executorch")
+        return wheel
+
+    def compiler(self) -> build.Compiler:
+        """Return a compiler for the target.
+
+        Raises:
+            RunError: None is installed.
+        """
+        triple = self.target.triple
+        sysroot = [f"--sysroot={self.target.sysroot}"] if self.target.sysroot else []
+        for words in ([f"{triple}-g++"], ["clang++", f"--target={triple}"]):
+            if shutil.which(words[0]):
+                return build.Compiler.of([*words, *sysroot])
+        what = f"there is no C++ compiler for it: {triple}-g++ or clang++"
+        raise RunError("target", what, f"apt install g++-{triple}")
+
+    def command(self, program: Path) -> tuple[str, ...]:
+        """Return the words that start a program there.
+
+        Raises:
+            RunError: There is no emulator.
+        """
+        if not self.model:
+            return (*_SSH, self.target.host, f"exec {_there(program)}/runner")
+        emulator = f"qemu-{self.target.processor}"
+        if not shutil.which(emulator):
+            raise RunError("target", f"{emulator} is not installed", "apt install qemu-user")
+        root = self.target.sysroot or f"/usr/{self.target.triple}"
+        return (emulator, "-cpu", self.model, "-L", root, str(program))
+
+    def send(self, program: Path, wheel: Wheel) -> None:
+        """Copy a program with ExecuTorch's libraries to the host, unless it has them.
+
+        Raises:
+            RunError: The host can't be reached, or has no room.
+        """
+        folder = _there(program)
+        if self.model or self.ask(f"test -e {folder}/runner || echo new").strip() != "new":
+            return
+        files = [program, *(library.path for library in wheel.libraries())]
+        words = [word for file in files for word in ("-C", str(file.parent), file.name)]
+        with tempfile.TemporaryFile() as packed:
+            subprocess.run(["tar", "-cz", *words], stdout=packed, check=True)
+            packed.seek(0)
+            # The runner gets its name when all else is there.
+            named = f"mv {folder}/{program.name} {folder}/runner"
+            self.ask(f"mkdir -p {folder} && tar -xz -C {folder} && {named}", packed)
+
+    def put(self, files: Mapping[str, Path]) -> str:
+        """Copy files to a new folder on the host, under other names, and return its path.
+
+        Raises:
+            RunError: As `ask`.
+        """
+        with tempfile.TemporaryFile() as packed:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                for name, file in files.items():
+                    archive.add(file, name)
+            packed.seek(0)
+            make = 'folder=$(mktemp -d) && tar -x -C "$folder" && echo "$folder"'
+            return self.ask(make, packed).strip()
+
+    def remove(self, folders: Sequence[str]) -> None:
+        """Remove folders from the host, if it still can be reached."""
+        if folders:
+            with suppress(RunError):
+                self.ask(f"rm -rf {shlex.join(folders)}")
+
+    def ask(self, command: str, given: IO[bytes] | int = subprocess.DEVNULL) -> str:
+        """Return what a command prints on the host.
+
+        Raises:
+            RunError: It can't be reached, or the command fails.
+        """
+        words = [*_SSH, self.target.host]
+        try:
+            done = subprocess.run(
+                [*words, command], stdin=given, capture_output=True, timeout=_LIMIT_S
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise RunError(self.name, f"can't be reached: {error}", "install ssh") from error
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            what = f"ssh failed: {(said or [f'exit code {done.returncode}'])[-1]}"
+            raise RunError(self.name, what, f"try {shlex.join(words)} true")
+        return done.stdout.decode(errors="replace")
+
+
+def _there(program: Path) -> str:
+    """Return the folder of a program on the host, by its digest."""
+    return f"{_BASE}/{blake3(program.read_bytes()).hexdigest()[:24]}"
+
+
+def downloaded(processor: str) -> Path:
+    """Return the package in ExecuTorch's wheel for a processor, of the version that lowers.
+
+    pip downloads it once; it stays in the user's cache folder.
+
+    Raises:
+        RunError: pip finds none.
+    """
+    own = version("executorch").partition("+")[0]
+    folder = user_cache_path("etdev", appauthor=False) / "wheels" / f"executorch-{own}-{processor}"
+    if (folder / "executorch").is_dir():
+        return folder / "executorch"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=folder.parent) as place:
+        words = [*_pip(place), "--platform", f"{_PLATFORM}_{processor}", f"executorch=={own}"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
+        wheels = list(Path(place).glob("*.whl"))
+        if done.returncode or not wheels:
+            said = (done.stderr.strip().splitlines() or ["it found none"])[-1]
+            what = f"pip has no wheel of executorch {own} for {processor}: {said}"
+            raise RunError("target", what, "name the folder of a build as executorch")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            wheel.extractall(Path(place) / "unpacked")
+        if not folder.exists():
+            (Path(place) / "unpacked").rename(folder)
+    return folder / "executorch"
+
+
+def _pip(place: str) -> Sequence[str]:
+    options = ("--no-deps", "--only-binary", ":all:", "--quiet", "--dest", place)
+    python = ".".join(map(str, sys.version_info[:2]))
+    return (sys.executable, "-m", "pip", "download", *options, "--python-version", python)

@@ -1,0 +1,159 @@
+"""Targets: an emulated aarch64, and a host behind a real OpenSSH server on the loopback address."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from etdev_cpp import place, runner
+from support.shell import MLP, fails, succeeds
+from torch import nn
+
+from etdev import Lowerer, VerifyError
+from etdev.errors import RunError
+from etdev.runtime.run import run_series
+from etdev.runtime.runners import on_target
+from etdev.schema.target import Target
+
+PI = Target("aarch64-linux-gnu")
+TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
+LACKING = [tool for tool in TOOLS if not shutil.which(tool)]
+INSTALL = "apt install g++-aarch64-linux-gnu qemu-user"
+emulated = pytest.mark.skipif(
+    bool(LACKING), reason=f"not installed: {', '.join(LACKING)}; {INSTALL}"
+)
+PACKAGE = str(Path(find_spec("executorch").submodule_search_locations[0]))
+REGISTRY = """
+unlisted = "first"
+
+[plugins.cpu]
+
+[targets.pi]
+triple = "aarch64-linux-gnu"
+plugins = ["cpu"]
+"""
+
+
+class Counter(nn.Module):
+    """Counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return x.softmax(-1) * self.calls
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "registry.toml").write_text(REGISTRY)
+    return tmp_path
+
+
+@emulated
+def test_a_file_is_verified_on_two_models_of_processor(registry):
+    told = succeeds(f"lower {MLP} -o net.pte --target pi")
+    assert "verified over 3 calls in cortex-a53 (qemu), cortex-a76 (qemu) within" in told
+    ran = succeeds(f"run net.pte --target pi --check {MLP}")
+    assert "latency: not told, since an emulator ran it" in ran
+    # OpenVINO has no library in ExecuTorch's wheel for aarch64.
+    refused = fails(f"lower {MLP} -o other.pte --target pi --plugin openvino")
+    assert "OpenvinoBackend" in refused
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("module", "inputs", "shapes"),
+    [
+        (Counter(), (torch.randn(2, 3),), None),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), (torch.randn(2, 3, 8, 8),),
+         ({0: torch.export.Dim("batch", min=1, max=5)},)),
+    ],
+    ids=["state", "dynamic"],
+)  # fmt: skip
+def test_state_and_dynamic_sizes_are_verified_there(module, inputs, shapes):
+    lowered = Lowerer(["cpu"]).lower(module, inputs, dynamic_shapes=shapes)
+    known = lowered.verify(target=PI, strict=True)
+    assert known.runners == ("cortex-a53 (qemu)", "cortex-a76 (qemu)")
+    assert known.calls >= 3
+
+
+@emulated
+def test_a_wrong_value_there_is_found(mlp_lowered, monkeypatch):
+    def off(*args, **kwargs):
+        outcome = run_series(*args, **kwargs)
+        if "qemu" in kwargs["runner"].name:
+            for result in outcome.values:
+                result.outputs[0].add_(1)
+        return outcome
+
+    monkeypatch.setattr("etdev.verify.verifier.run_series", off)
+    with pytest.raises(VerifyError, match=r"in runner cortex-a53 \(qemu\)"):
+        mlp_lowered.verify(target=PI)
+
+
+def test_a_compiler_or_an_emulator_that_is_missing_is_named_with_the_line_that_installs_it(
+    monkeypatch,
+):
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    made = place.Place(PI, "cortex-a53")
+    with pytest.raises(RunError, match="there is no C\\+\\+ compiler for it: aarch64-") as compiler:
+        made.compiler()
+    assert compiler.value.cure == "apt install g++-aarch64-linux-gnu"
+    with pytest.raises(RunError, match="qemu-aarch64 is not installed") as emulator:
+        made.command(Path("runner"))
+    assert emulator.value.cure == "apt install qemu-user"
+
+
+def test_a_folder_without_executorch_is_refused(tmp_path):
+    with pytest.raises(RunError, match=r"has no include/ and lib/ of ExecuTorch"):
+        place.Place(Target("aarch64-linux-gnu", executorch=str(tmp_path))).wheel()
+
+
+HERE = f"{platform.machine()}-linux-gnu"
+
+
+@pytest.fixture
+def box():
+    if not shutil.which(f"{HERE}-g++"):
+        pytest.skip(f"{HERE}-g++ is not installed")
+    yield Target(HERE, on="ssh:box", executorch=PACKAGE)
+    runner._runner_at.cache_clear()
+
+
+def test_a_file_is_verified_on_a_host(ssh, box, mlp_lowered, mlp_pte):
+    known = mlp_lowered.verify(target=box, strict=True)
+    assert known.runners == ("box",)
+    assert known.calls == 3
+    (own,) = on_target(box)
+    # Once: the runner with the libraries, and each program until the runner is closed.
+    assert len(list((ssh.folder / "cache/etdev/runners").iterdir())) == 1
+    assert len(list(ssh.temporary.iterdir())) == 1
+    own.close()
+    assert list(ssh.temporary.iterdir()) == []
+
+
+def test_a_lost_host_is_a_named_error(ssh, box, mlp_lowered, monkeypatch):
+    (own,) = on_target(box)
+    for client in psutil.Process().children():
+        if client.name() == "ssh":
+            client.kill()
+    assert mlp_lowered.verify(target=box, strict=True).calls == 3
+    ssh.know("other")
+    own.close()
+    with pytest.raises(RunError, match="ssh failed: Host key verification failed") as caught:
+        mlp_lowered.verify(target=box)
+    assert (caught.value.who, caught.value.cure.startswith("try ssh ")) == ("box", True)
+
+
+def test_the_models_of_a_target_are_those_of_its_emulator():
+    assert [each.name for each in place.Place.of(PI)] == ["cortex-a53 (qemu)", "cortex-a76 (qemu)"]
+    assert Target("aarch64-linux-gnu", on="qemu:max").models == ("max",)
