@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 
 from etdev.edge.functional import functional, without_own_writes
 from etdev.edge.opset import Opset
+from etdev.edge.products import LINEAR, with_linear_layers
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
@@ -140,6 +141,8 @@ class Conversion:
     def to_edge(self, program: ExportedProgram, method: str) -> ExportedProgram:
         """Convert a program, and decompose the ops that no plugin wants whole at their place."""
         expander, config, ops = self.expander, self.settings.compile_config, self._whole[method]
+        if self.simplifies and LINEAR in ops:
+            program = with_linear_layers(program)
         requests = KeepWholeRequests(program, method, expander.plugins)
         for node in program.graph.nodes:
             requests.mark(node)

@@ -44,6 +44,13 @@ def sibling(op: OpOverload, name: str) -> OpOverload | None:
     return found if isinstance(found, OpOverload) else None
 
 
+_MOVES = (
+    *("alias", "cat", "clone", "constant_pad_nd", "detach", "expand", "flip", "permute", "repeat"),
+    *("roll", "select", "slice", "split", "split_with_sizes", "squeeze", "stack", "t", "transpose"),
+    *("unsqueeze", "view", "_clone_dim_order"),
+)
+
+
 def aten_op(target: Any) -> Any:
     """Return the ATen op that an edge op was before: `aten.split.Tensor` for `split_copy`."""
     op = overload_of(target)
@@ -52,6 +59,12 @@ def aten_op(target: Any) -> Any:
         if before is not None and _is_view(before):
             return before
     return op or target
+
+
+def moves(node: Node) -> bool:
+    """Return True if a node moves or repeats values of its input and computes nothing."""
+    op = overload_of(node.target)
+    return op is not None and base_name(op).removesuffix("_copy") in _MOVES
 
 
 def is_functional(op: OpOverload) -> bool:

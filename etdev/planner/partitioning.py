@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from executorch.exir import EdgeCompileConfig
+from torch.fx import Node
 
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
+from etdev.graph.ops import moves
 from etdev.planner.claim_checks import check_claims
 from etdev.planner.forms import Form, Forms
 from etdev.planner.offers import ClaimFilter, Offer
@@ -73,6 +75,7 @@ class Partitioning:
         if torn and not plugin.builtin:
             form = self.forms.alone(plugin.name, torn)
             offers = self._offers(plugin, form)
+        self._leave_moves(offers, form)
         # An op is decomposed as soon as a plugin claims a piece of it.
         claimed = {name for offer in offers for group in offer.groups for name in group}
         for piece in form.pieces.keys() & claimed:
@@ -147,6 +150,17 @@ class Partitioning:
         offers = [offering.offer(claim) for claim in claims]
         self._missed += offering.missed
         return offers
+
+    def _leave_moves(self, offers: Sequence[Offer], form: Form) -> None:
+        """Drop the claims on an op's pieces that only move values: it stays whole for others."""
+        every = [group for offer in offers for group in offer.groups]
+        op_of = form.pieces.get
+        torn = {op_of(name) for group in every for name in group if not moves(_node(form, name))}
+        # A group that has nodes of several ops is not dropped.
+        torn |= {op for group in every if len(ops := {*map(op_of, group)}) > 1 for op in ops}
+        torn |= {None, *self.torn}
+        for offer in offers:
+            offer.groups[:] = [group for group in offer.groups if op_of(group[0]) in torn]
 
     def _whole_for_others(self, plugin: str, taken: Mapping[str, str]) -> dict[str, str]:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""
@@ -260,6 +274,10 @@ class _Cut:
     offer: Offer
     numbers: tuple[int, ...]
     split_by: str | None
+
+
+def _node(form: Form, name: str) -> Node:
+    return form.graph.nodes[form.graph.number[name]]
 
 
 def _op(graph: MethodGraph, name: str) -> str:

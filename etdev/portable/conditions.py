@@ -106,6 +106,12 @@ def may_contract_empty(node: Node) -> bool:
     return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _value(node).shape)
 
 
+def optimised_fails(node: Node) -> bool:
+    """Return True if a linear layer is of a vector, of nothing, or in another dtype than floats."""
+    value, known = _input(node), (torch.float32, torch.float64)
+    return value.dtype not in known or value.dim() < 2 or least(value.shape[-1]) <= 0
+
+
 def is_empty(node: Node) -> bool:
     return 0 in _input(node).shape
 

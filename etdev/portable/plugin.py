@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attrs import frozen
 
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 @frozen
 class Portable:
-    """Portable kernels, which the runtime calls for the nodes that stay in a method's program."""
+    """Portable kernels, which the runtime calls for the nodes that stay in a method's program.
+
+    Args:
+        kernels: `optimized` if the runtime has ExecuTorch's optimised kernels, as its packages do,
+            or `portable` if it has portable ones alone.
+    """
+
+    kernels: Literal["optimized", "portable"] = "optimized"
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
@@ -38,11 +45,11 @@ class Portable:
         return QUIRKS
 
     @hookimpl
-    def keep_whole(self) -> KeepWhole:
+    def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """Ops outside Core ATen that have kernels, and those that torch can't decompose."""
         from etdev.portable import support
 
-        return support.keep_whole()
+        return support.keep_whole(program, self.kernels)
 
     @hookimpl
     def claim_nodes(
@@ -51,11 +58,11 @@ class Portable:
         """Claim the nodes that kernels compute right; as a last resort, the rarely wrong ones."""
         from etdev.portable.support import Support
 
-        return Support(config).match(program, taken)
+        return Support(config, self.kernels).match(program, taken)
 
     @hookimpl
     def decompose(self, node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | None:
         """Return a formula for an op without a right kernel, in ops that have one."""
         from etdev.portable.support import Support
 
-        return Support(config).decomposition(node)
+        return Support(config, self.kernels).decomposition(node)

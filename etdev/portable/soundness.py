@@ -45,13 +45,13 @@ class Kernel(Fault):
 
     Args:
         applies: The condition on a node.
-        formula: How the op is written in others.
+        formula: How the op is written in others; None for as ExecuTorch does.
         seen: What the repros in tests/support/quirks/kernels.py give the kernel, if its op has two
             rows; empty for all repros of the op.
     """
 
     applies: Callable[[Node], bool]
-    formula: _Formula
+    formula: _Formula | None
     seen: str = ""
     upstream: str = field(default="", kw_only=True)
 
@@ -182,6 +182,7 @@ _WRONG: _Kernels = {
     # It is wrong for ordinary values.
     aten.remainder.Tensor: Kernel(when.double_or_signed, _remainder),
     aten.remainder.Scalar: Kernel(when.double_or_signed, _remainder),
+    aten.linear.default: Kernel(when.optimised_fails, None),
     aten.mm.default: Kernel(when.may_contract_empty, kernels.empty_product),
     aten.bmm.default: Kernel(when.may_contract_empty, kernels.empty_product),
     aten.arange.start_step: Kernel(when.rounds_steps, integers.steps),

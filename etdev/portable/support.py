@@ -13,7 +13,14 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from etdev import Claim, Group, KeepWhole, Refusal
-from etdev.graph import aten_op, op_name, own_pieces, pieces_of
+from etdev.graph import (
+    aten_op,
+    computed_from,
+    op_name,
+    own_pieces,
+    pieces_of,
+    unwritten_constants,
+)
 from etdev.portable.decompositions import DECOMPOSITIONS
 from etdev.portable.soundness import Problem, problem_of
 from etdev.upstream.edge import excepted
@@ -26,11 +33,23 @@ _WITH_KERNELS = (
     aten.bitwise_right_shift.Tensor,
     aten.bitwise_right_shift.Tensor_Scalar,
 )
+# Kernels of ExecuTorch's optimised library that are faster than those of the pieces.
+_OPTIMISED = (aten.linear.default,)
 
 
-def keep_whole() -> KeepWhole:
-    """Return the ops outside Core ATen that have kernels, and those that are decomposed here."""
-    return KeepWhole(_WITH_KERNELS, decomposes=tuple(DECOMPOSITIONS))
+def keep_whole(program: ExportedProgram, kernels: str) -> KeepWhole:
+    """Return the ops outside Core ATen that have kernels, and those that are decomposed here.
+
+    A layer whose weight constants decide is decomposed: its pieces are computed ahead of time.
+    """
+    decided = computed_from(program, unwritten_constants(program))
+
+    def wanted(node: Node) -> bool:
+        sources = {source.name for source in node.all_input_nodes}
+        return node.target not in _OPTIMISED or not (decided & sources or problem_of(node))
+
+    ops = _WITH_KERNELS + (_OPTIMISED if kernels == "optimized" else ())
+    return KeepWhole(ops, wanted, decomposes=tuple(DECOMPOSITIONS))
 
 
 class Support:
@@ -38,10 +57,12 @@ class Support:
 
     Args:
         config: The caller's; it says which ops the caller's runtime has kernels for.
+        kernels: The runtime's libraries of kernels.
     """
 
-    def __init__(self, config: EdgeCompileConfig) -> None:
+    def __init__(self, config: EdgeCompileConfig, kernels: str) -> None:
         self._others = excepted(config)
+        self._lacking = () if kernels == "optimized" else _OPTIMISED
 
     def match(self, program: ExportedProgram, taken: Mapping[str, str]) -> Sequence[Claim]:
         """Return the claim on the nodes whose kernels are right, and one of last resort.
@@ -94,6 +115,8 @@ class Support:
         # A decomposition that writes an op with the same op gives it what its kernel can do.
         if op in self._others or op_name(node) in pieces_of(node):
             return None
+        if op in self._lacking:
+            return Problem("no-kernel", "only ExecuTorch's optimised kernels compute it")
         if own_pieces(op) is not None:
             return Problem("no-kernel", "it is an op of another library, written in torch")
         return problem_of(node)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,18 +21,10 @@ Simpler = Node | tuple[Any, tuple[Any, ...]]
 
 # Only backends know the meaning of ops in other namespaces, such as quantised ops.
 _NAMESPACES = ("aten", "dim_order_ops")
-# Larger results stay computed. Up to this size PyTorch computes in one thread, so that the bits
-# don't depend on the number of threads.
-MOST_ELEMENTS = 32768
-# Folded constants may add this to a .pte, or this part of the constants that it has already.
+# Folded constants, less those that nothing else reads, may add this to a .pte, or this part of the
+# constants that it has already.
 MOST_BYTES = 64 << 10
 MOST_PART = 1 / 16
-# Ops that return elements of their inputs and compute nothing.
-_MOVES = (
-    *("alias", "cat", "clone", "detach", "embedding", "expand", "gather", "index", "index_select"),
-    *("permute", "select", "slice", "split", "squeeze", "stack", "t", "transpose", "unsqueeze"),
-    *("flip", "repeat", "roll", "view", "_clone_dim_order"),
-)
 # Views of a weight; one that only has another shape is not even copied at run time.
 _VIEWS = ("permute_copy", "t_copy", "transpose_copy", "view_copy")
 # ExecuTorch leaves constants of such names in the .pte where others go to a .ptd.
@@ -63,11 +57,15 @@ class Folding:
         if not _can_be_known(node):
             return False
         values = {source: self.value(source) for source in node.all_input_nodes}
-        if not all(value is not None and _is_exact(node, value) for value in values.values()):
+        if any(value is None for value in values.values()):
+            return False
+        # What grows from little would only be left out again.
+        given = sum(value.nbytes for value in values.values() if value is not None)
+        if node.meta["val"].nbytes > max(MOST_BYTES, 2 * given):
             return False
         args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _one_thread():
                 result = node.target(*args, **kwargs)  # type: ignore[operator]
         except Exception:  # It fails at run time too, or has no kernel here.
             return False
@@ -100,12 +98,15 @@ class Folding:
         same: dict[Any, Node] = {}
         known = map(self.value, self.graph.find_nodes(op="placeholder"))
         room = max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in known if v is not None))
-        for node in list(self._read()):
+        read = dict.fromkeys(self._read())
+        freed = self._freed(read)
+        for node in read:
             value, key = self._values[node], self.identity(node)
             if key not in same:
-                if node.target is not _constant and value.nbytes > room:
+                more = value.nbytes - freed[node]
+                if node.target is not _constant and more > room:
                     continue
-                room -= value.nbytes
+                room -= max(more, 0)
                 same[key] = self._placeholder(node, value, first)
             node.replace_all_uses_with(same[key])
         for node in self._values:
@@ -119,6 +120,21 @@ class Folding:
             read = any(user not in self._values for user in users)
             if read and all(overload_of(user.target) for user in users):
                 yield node
+
+    def _freed(self, read: Collection[Node]) -> Counter[Node]:
+        """Return the bytes of the constants that each node alone is computed from."""
+        ends: dict[Node, set[Node]] = {}
+        for node in reversed(self._values):
+            inside = [ends[user] for user in node.users if user in ends]
+            others = {node} if node in read else node.users.keys() - ends.keys()
+            ends[node] = {*others}.union(*inside)
+        freed = Counter[Node]()
+        for constant in self.graph.find_nodes(op="placeholder"):
+            readers = set[Node]().union(*(ends.get(user, {user}) for user in constant.users))
+            value = self.value(constant)
+            if len(readers) == 1 and value is not None:
+                freed[readers.pop()] += value.nbytes
+        return freed
 
     def _placeholder(self, node: Node, value: torch.Tensor, first: Node) -> Node:
         with self.graph.inserting_before(first):
@@ -149,7 +165,7 @@ def _can_be_known(node: Node) -> bool:
     value = node.meta["val"]
     if not is_static(value) or not value.is_contiguous() or value.device.type != "cpu":
         return False
-    if not 0 < value.numel() <= MOST_ELEMENTS or is_random(node) or _is_viewed_weight(node):
+    if not value.numel() or is_random(node) or _is_viewed_weight(node):
         return False
     # A backend may compute in float64 and not take such a value from outside.
     return value.dtype != torch.float64 or any(
@@ -165,14 +181,24 @@ def _is_viewed_weight(node: Node) -> bool:
     """
     source: Any = node.args[0] if node.args else None
     viewed = base_name(node.target) in _VIEWS
+    # No backend looks for the weights of a product of batches.
+    if node.users and all(base_name(user.target) == "bmm" for user in node.users):
+        return False
     return viewed and isinstance(source, Node) and source.op == "placeholder"
 
 
-def _is_exact(node: Node, value: torch.Tensor) -> bool:
-    """Return True if an op computes the same bits from a value with any number of threads."""
-    exact = not (node.meta["val"].is_floating_point() or node.meta["val"].is_complex())
-    moves_only = base_name(node.target).removesuffix("_copy") in _MOVES
-    return exact or value.numel() <= MOST_ELEMENTS or moves_only
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread, since the bits of large results depend on how many there are."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def is_random(node: Node) -> bool:

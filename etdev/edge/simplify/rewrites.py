@@ -29,6 +29,8 @@ _ARITHMETIC = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "di
 _AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
 _NOT = ("aten.logical_not.default", "aten.bitwise_not.default")
 _PERMUTE, _VIEW = "aten.permute_copy.default", "aten.view_copy.default"
+# A view of them is a view of their input.
+_RESHAPES = (_VIEW, *(f"aten.{name}" for name in ("unsqueeze_copy.default", "squeeze_copy.dims")))
 
 
 def source_of(node: Node, folding: Folding) -> Node | None:
@@ -59,7 +61,8 @@ def merged(node: Node, folding: Folding) -> Simpler | None:
     name = op_name(node)
     if name not in (_PERMUTE, _VIEW) or not isinstance(inner, Node):
         return None
-    if not is_plain(inner) or op_name(inner) != name or len(inner.users) > 1:
+    known = _RESHAPES if name == _VIEW else (name,)
+    if not is_plain(inner) or op_name(inner) not in known or len(inner.users) > 1:
         return None
     source: Any = inner.args[0]
     values = [each.meta.get("val") for each in (source, inner, node)]
@@ -69,6 +72,19 @@ def merged(node: Node, folding: Folding) -> Simpler | None:
         return node.target, (source, node.args[1])
     order = _order(inner)
     return node.target, (source, [order[dim] for dim in _order(node)])
+
+
+def reshaped(node: Node, folding: Folding) -> Simpler | None:
+    """Return a permutation that moves sizes of 1 alone as a view, which costs nothing."""
+    if op_name(node) != _PERMUTE or not node.meta["val"].dim() or not is_static(node.meta["val"]):
+        return None
+    source: Any = node.args[0]
+    sizes, order = source.meta["val"].shape, _order(node)
+    moved = [dim for dim in order if sizes[dim] != 1]
+    values = (source.meta["val"], node.meta["val"])
+    if moved != sorted(moved) or not all(value.is_contiguous() for value in values):
+        return None
+    return edge_ops.edge.aten.view_copy.default, (source, [sizes[dim] for dim in order])
 
 
 def _order(node: Node) -> list[int]:

@@ -151,6 +151,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     # A copy of a constant is that constant, not another one.
     ("copies", rewrites.source_of),
     ("constants", lambda node, folding: node if folding.evaluate(node) else None),
+    ("copies", rewrites.reshaped),
     ("copies", rewrites.merged),
     ("copies", rewrites.source_of),
     ("masks", rewrites.mask),

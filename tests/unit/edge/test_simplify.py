@@ -229,9 +229,11 @@ def test_a_large_result_stays_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert agree(module, (torch.ones(64),)) == {}
 
 
-def test_a_weight_that_is_only_turned_keeps_its_name() -> None:
+def test_a_weight_that_is_only_turned_keeps_its_name(tmp_path: Path) -> None:
+    registry = tmp_path / "registry.toml"
+    registry.write_text('[plugins.portable.options]\nkernels = "portable"\n')
     module = nn.Linear(4, 4).eval()
-    plan = Lowerer([]).plan(module, (torch.ones(1, 4),))["forward"]
+    plan = Lowerer([], registry=registry).plan(module, (torch.ones(1, 4),))["forward"]
     assert [entry.op for entry in plan.ledger] == [
         "aten.permute_copy.default",
         "aten.addmm.default",
@@ -339,17 +341,53 @@ def test_a_tensor_full_of_a_size_or_of_what_its_dtype_does_not_hold_is_left() ->
     agree(integers, (torch.tensor([1, -1, 3]),))
 
 
-def test_what_reads_a_large_constant_is_computed_where_threads_may_differ() -> None:
+def test_large_constants_are_computed_in_one_thread() -> None:
     def mean(net: Any, x: torch.Tensor) -> torch.Tensor:
         return x + net.table.exp().sum(1)[:3] + net.table[:3, 0]
 
     module = model(mean, table=nn.Parameter(torch.rand(64, 2048)))
-    with torch.no_grad():
-        plan = Lowerer([]).plan(module, (torch.ones(3),))
-    ops = [entry.op for entry in plan["forward"].ledger]
-    # Moved elements are the same in any number of threads, sums are not.
-    assert "aten.sum.dim_IntList" in ops
-    assert "aten.select_copy.int" not in ops
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            lowered = Lowerer([]).lower(module, (torch.ones(3),))
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        found.append(lowered.to_executorch().buffer)
+    assert {entry.op for entry in lowered.plan["forward"].ledger} == {"aten.add.Tensor"}
+    assert found[0] == found[1]
+
+
+def test_a_weight_that_only_its_parts_are_read_for_is_computed_once() -> None:
+    normalised = torch.nn.utils.parametrizations.weight_norm
+    layers = normalised(nn.Conv1d(64, 128, 7)), normalised(nn.Linear(16, 300))
+    module = nn.Sequential(*layers).eval()
+    example = (torch.randn(1, 64, 22),)
+    sizes = []
+    for simplify in (False, True):
+        lowered = Lowerer(["cpu"], simplify=simplify).lower(module, example)
+        sizes.append(len(lowered.to_executorch().buffer))
+        assert_agrees(lowered, module, example, (torch.randn(1, 64, 22),))
+    plan = lowered.plan["forward"]
+    assert (len(plan.partitions), plan.fallback) == (1, ())
+    assert sizes[1] < sizes[0] + 1024
+
+
+def test_a_weight_that_other_ops_read_is_not_stored_again() -> None:
+    def twice(net: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(x, net.weight.transpose(1, 2)) + torch.bmm(x, net.weight).sum()
+
+    for function, folded in (
+        (twice, False),
+        (lambda net, x: torch.bmm(x, net.weight.transpose(1, 2)), True),
+    ):
+        module = model(function, weight=nn.Parameter(torch.randn(8, 96, 96)))
+        calls = [(torch.randn(8, 5, 96),) for _ in range(3)]
+        lowered = Lowerer(["cpu"]).lower(module, calls[0])
+        assert_agrees(lowered, module, *calls)
+        ops = {entry.op for entry in lowered.plan["forward"].ledger}
+        assert ("aten.permute_copy.default" in ops) != folded
 
 
 def test_the_pte_does_not_grow_by_all_that_could_be_folded() -> None:
