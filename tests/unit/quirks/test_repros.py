@@ -109,10 +109,11 @@ def test_the_partitioner_is_right_or_refuses(name, judges):
     assert good, str(verdict)
 
 
-# Kernels with the fault of another op's, one that only transformers' models call, and that of layer
-# norm, which the wheel's runtime has an optimised one for.
+# Kernels with the fault of another op's, one that only transformers' models call, that of layer
+# norm, which the wheel's runtime has an optimised one for, and the optimised one of linear layers,
+# which ExecuTorch's own loop decomposes (tests/unit/edge/test_products.py).
 ALIKE = {
-    "native_layer_norm",
+    *("native_layer_norm", "linear"),
     *("sub.Scalar", "_to_copy", "unfold", "narrow", "var.dim", "_upsample_bilinear2d_aa.vec"),
     *("_fft_r2c", "quantize_per_tensor.tensor", "dequantize_per_tensor.tensor"),
     *("quantize_per_token", "grouped_mm_fallback"),
