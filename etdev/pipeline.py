@@ -61,7 +61,8 @@ def run(steps: Iterable[Step[W]], work: W) -> None:
     """Run stages one after the other; each is timed, and its errors name it."""
     for step in steps:
         name = step.stage.name
-        with work.stages.stage(name), guarded(name) if step.by_executorch else nullcontext():
+        guard = guarded(name) if step.by_executorch else nullcontext()
+        with work.stages.stage(name), noting_fixed(current_place), guard:
             step.run(work)
 
 
@@ -76,8 +77,7 @@ def each(
             # A program that came in the edge dialect is as its author wants it.
             if work.sources[method].dialect != "EDGE":
                 fixed = work.fixer.apply(stage, program, method)
-                with noting_fixed(current_place):
-                    work.programs[method] = convert(work.conversion, fixed, method)
+                work.programs[method] = convert(work.conversion, fixed, method)
 
     return Step(stage, convert_each, by_executorch=True)
 

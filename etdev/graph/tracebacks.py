@@ -49,10 +49,11 @@ def _node_in(frames: Iterable[tuple[FrameType, int]]) -> Node | None:
     It is an argument of the function, or what its loop has come to.
     """
     for frame, line in frames:
-        for name in _current(frame.f_code, line):
-            value = frame.f_locals.get(name)
-            if isinstance(value, Node) and value.op == "call_function":
-                return value
+        known = {n: v for n, v in frame.f_locals.items() if isinstance(v, Node)}
+        # Reading the source of a function takes long.
+        for name in _current(frame.f_code, line) if known else ():
+            if name in known and known[name].op == "call_function":
+                return known[name]
     return None
 
 
