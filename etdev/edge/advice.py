@@ -31,6 +31,7 @@ _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 _OWN = os.path.join(Path(__file__).parents[1], "")
 # The line of the node at which one of torch's or ExecuTorch's passes failed.
 _WHILE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
+_STACK = re.compile(r"\n(?:Original traceback:\n|stack trace: )")
 # Torch's frames, and those of code that it generates.
 _OTHERS = re.compile(r"^<|site-packages[/\\](torch|torchao|executorch)[/\\]")
 
@@ -82,7 +83,8 @@ def failed_pass(error: BaseException) -> str:
     """Return the error of a pass over a program in one line, with the node and line it was at."""
     if place := place_of(error):
         return first_line(error) + place
-    _, _, stack = str(error).partition("\nOriginal traceback:\n")
+    # Of the verifier's errors, the stack of the first node counts.
+    _, stack, *_ = (*_STACK.split(str(error)), "")
     line = _line_of([(file, int(number)) for file, number in _WHILE.findall(stack)])
     return f"{first_line(error)} at {line}" if line else first_line(error)
 
@@ -117,3 +119,12 @@ def cure_of(error: BaseException) -> str:
     if is_guard(error):
         return "a branch on a tensor's values is written with torch.where or torch.cond"
     return "see the cause, or export it yourself and give the ExportedProgram"
+
+
+def bound_of(error: BaseException) -> str:
+    """Return the advice on a number that depends on data, if an error of a pass is about one."""
+    if is_guard(error):
+        return "say how large a number that depends on data is, such as torch._check(n >= 0)"
+    if "Cannot evaluate a finite upper bound" in str(error):
+        return "say how large that number may be, such as torch._check(n <= 100)"
+    return ""

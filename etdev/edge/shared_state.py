@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 
 from etdev.edge.reference import Reference, written
+from etdev.errors import SourceError, first_line
 from etdev.schema.method import Method
 from etdev.schema.tensors import SharedState
 from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
@@ -65,7 +66,15 @@ def by_place(programs: Mapping[str, ExportedProgram]) -> dict[Place, list[Weight
         used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
         for spec, value in weights_of(program):
             if spec.arg.name in used:
-                place, target = Place.of(value), str(spec.target)
+                target = str(spec.target)
+                try:
+                    place = Place.of(value)
+                except NotImplementedError as error:
+                    what = f"{target} has no memory that a program could keep ({first_line(error)})"
+                    cure = (
+                        "make it a dense tensor, and leave transforms such as torch.func.grad out"
+                    )
+                    raise SourceError(method, what, cure) from error
                 weight = Weight(method, target, value.nbytes, target in names)
                 places.setdefault(place, []).append(weight)
     return places

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
 from etdev.delegate.split import Split
-from etdev.edge.advice import failed_pass, is_guard
+from etdev.edge.advice import bound_of, failed_pass
 from etdev.errors import (
     CHAINED,
     EtdevError,
@@ -49,7 +49,6 @@ from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import SharedState
 from etdev.upstream.shortcuts.collector import without_full_collections
 
-_CHECKED = "say how large a number that depends on data is, such as torch._check(n >= 0)"
 # The advice about a node that no plugin takes.
 NO_PLUGIN = (
     "write it with other ops or dtypes, export it with fixed sizes, add a plugin, or name the ops "
@@ -66,7 +65,7 @@ def guarded(stage: str) -> Iterator[None]:
         raise
     except Exception as error:
         what = f"ExecuTorch failed with {failed_pass(error)}"
-        cure = f"{_CHECKED}; {CHAINED}" if is_guard(error) else CHAINED
+        cure = "; ".join(filter(None, (bound_of(error), CHAINED)))
         raise LoweringError(stage, what, cure) from error
 
 

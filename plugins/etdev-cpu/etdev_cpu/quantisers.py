@@ -50,9 +50,11 @@ def quantiser_problem(node: Node) -> Reason | None:
     source = node.all_input_nodes[0]
     static = "per_tensor" in short(node) and not is_dynamic_qdq(node)
     if is_quant(node) and static:
-        low, high, dtype = node.args[3:6]
-        if (low, high, dtype) != (-128, 127, torch.int8):
-            return "range", f"XNNPACK quantises to all of int8, not to {low} to {high}"
+        # An op that makes quantised tensors has no range.
+        limits = node.args[3:6]
+        if limits != (-128, 127, torch.int8):
+            others = " to ".join(map(str, limits[:2]))
+            return "range", f"XNNPACK quantises to all of int8, not to {others}"
     if is_dequant(node) and is_quant(source) and node.args[1:3] != source.args[1:3]:
         return "quantised", "XNNPACK ignores that its scale is not the quantiser's"
     return None

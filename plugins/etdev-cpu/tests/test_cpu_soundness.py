@@ -231,3 +231,9 @@ def test_quantised_weights_may_be_in_a_program_that_dynamo_traced():
     lowered = Lowerer(["cpu"]).lower(program)
     assert not lowered.plan["forward"].fallback
     assert_agrees(lowered, layer, (x,), (x[:2] * 3,), tolerance=1e-3)
+
+
+def test_quantisers_that_make_quantised_tensors_are_left_to_others():
+    rounded = Function(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize())
+    plan = Lowerer(["cpu"]).plan(rounded, (torch.randn(4, 4),))["forward"]
+    assert {entry.owner for entry in plan.ledger} == {"portable"}

@@ -14,6 +14,7 @@ from support.toys.runtime import by_partitioner
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from etdev import Lowerer
 from etdev.edge.reference import Reference
 from etdev.edge.source import export, methods_of
 from etdev.errors import EtdevWarning, SourceError
@@ -411,3 +412,15 @@ def test_a_pt2_with_types_that_nobody_imported_names_them(tmp_path):
     error = _load_error(tmp_path / "net.pt2")
     assert "a_library.Pair in pytree is not registered" in error
     assert error.endswith(UNREADABLE)
+
+
+def test_a_constant_of_a_transform_is_refused_by_name():
+    """torch.export keeps torch.func's own tensors, whose values are gone."""
+    slope = torch.func.grad(lambda x: (x**2).sum())
+    with pytest.raises(SourceError) as caught:
+        Lowerer([]).plan(Function(slope), (torch.ones(4),))
+    assert str(caught.value) == (
+        "forward: lifted_tensor_0 has no memory that a program could keep (NotImplementedError: "
+        "Cannot access storage of TensorWrapper); make it a dense tensor, and leave transforms "
+        "such as torch.func.grad out"
+    )

@@ -121,3 +121,18 @@ def test_an_error_of_a_hook_names_the_node_it_was_at():
         Lowerer([Raising("mul")]).plan(Product(), X)
     where = f"in {PLACE} for method 'forward'"
     assert caught.value.what == f"claim_nodes raised KeyError: 'tables' {where}"
+
+
+class Narrow(nn.Module):
+    def forward(self, x):
+        return x.to(torch.float8_e4m3fn).to(torch.float32)
+
+
+def test_an_error_of_the_verifier_has_the_line_of_its_first_node():
+    line = Narrow.forward.__code__.co_firstlineno + 1
+    with pytest.raises(LoweringError) as caught:
+        Lowerer([]).lower(Narrow(), X)
+    assert (
+        "Operator: <EdgeOpOverload: dim_order_ops._to_dim_order_copy.default>" in caught.value.what
+    )
+    assert caught.value.what.endswith(f" at test_tracebacks.py:{line}")

@@ -31,8 +31,12 @@ class Ones(nn.Module):
 
 def test_a_size_that_nothing_bounds_is_refused():
     lowered = Lowerer(["cpu"]).lower(Ones(None), (torch.tensor(3),))
-    with pytest.raises(LoweringError, match="finite upper bound for symbolic expression u"):
+    line = Ones.forward.__code__.co_firstlineno + 4
+    with pytest.raises(LoweringError) as caught:
         lowered.to_executorch()
+    assert "finite upper bound for symbolic expression u" in caught.value.what
+    assert caught.value.what.endswith(f" in aten.full.default at test_emit.py:{line}")
+    assert caught.value.cure.startswith("say how large that number may be, such as torch._check(n")
 
 
 def test_a_size_that_is_bounded_is_right():
