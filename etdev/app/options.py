@@ -19,6 +19,7 @@ from etdev.cli.options import (
     program,
     ruling,
     runner,
+    target,
     workers,
 )
 from etdev.cli.outputs import Output, force
@@ -29,8 +30,8 @@ from etdev.errors import CacheError
 from etdev.schema.caching import size_of
 
 __all__ = [  # noqa: RUF022
-    "SOURCE", "program", "data", "runner", "lowering", "ruling", "workers", "check", "arguments",
-    "output", "no_verify", "writing", "check_writing", "write",
+    "SOURCE", "program", "data", "runner", "target", "lowering", "ruling", "workers", "check",
+    "arguments", "output", "no_verify", "writing", "check_writing", "write",
     "as_json", "all_rows", "force", "debug", "given", "FILE", "Output", "SIZE",
 ]  # fmt: skip
 

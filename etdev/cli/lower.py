@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import lowerers, options, results, tables, writing
+from etdev.cli import options, results, tables, writing
 from etdev.cli.group import Command
 from etdev.cli.progress import complain, working
 from etdev.schema.documents import LOWERING
@@ -16,6 +16,7 @@ from etdev.schema.documents import LOWERING
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
+    from etdev.schema.target import Target
     from etdev.verify.verification import Verification
 
 
@@ -52,7 +53,7 @@ def command(
     no_verify: bool,
     edges: bool,
     runner: str | None,
-    target: str | None,
+    target: Target | None,
     **lowering: Any,
 ) -> None:
     """Lower SOURCE to a .pte.
@@ -74,9 +75,10 @@ def command(
     """
     if no_verify and (steps or edges or runner):
         raise click.UsageError("give --no-verify, or --verify, --edges and --runner")
-    place = lowerers.target(target, lowering)
+    if target:
+        lowering["plugins"] = lowering["plugins"] or [*target.plugins] or None
     writing.check(output, source, **lowering)
-    asked: Any = {"steps": steps or 3, "edges": edges, "runner": runner, "target": place}
+    asked: Any = {"steps": steps or 3, "edges": edges, "runner": runner, "target": target}
     asked["strict"] = bool(steps or edges or runner or target)
 
     def verify(lowered: Lowered, path: Path) -> Verification | None:
@@ -86,9 +88,9 @@ def command(
         from etdev.cli import sources
         from etdev.runtime.runners import on_target
 
-        if place and not no_verify:
-            with say.watch.stage("target", str(target)):
-                on_target(place, runner)
+        if target and not no_verify:
+            with say.watch.stage("target", target.triple):
+                on_target(target, runner)
 
         def lower(lowerer: Lowerer) -> Lowered:
             return lowerer.lower(sources.methods(source, say))

@@ -9,7 +9,6 @@ import click
 
 from etdev.cli.progress import Display, working
 from etdev.cli.source_names import check_source
-from etdev.schema.target import Target, target_of
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
@@ -35,17 +34,6 @@ def check(source: str | None, **lowering: Any) -> None:
         check_asked(resolved(given, Options()), table, names)
     if source is not None:
         check_source(source)
-
-
-def target(name: str | None, lowering: dict[str, Any]) -> Target | None:
-    """Return the target of a name; its plugins are asked where the options name none."""
-    if name is None:
-        return None
-    from etdev.registry.registry import load
-
-    found = target_of(name, load(lowering["registry"]).targets)
-    lowering["plugins"] = lowering["plugins"] or [*found.plugins] or None
-    return found
 
 
 def planned(source: str, **lowering: Any) -> Plan:

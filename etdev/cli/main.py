@@ -30,7 +30,7 @@ def main() -> None:
     etdev lower net.py:model -o net.pte      compile and write it
     etdev run net.pte --check net.py:model   run it and compare with PyTorch
     etdev inspect net.pte                    the contents of a .pte
-    etdev check net.pte --target cpu,cuda:0  problems of loading it there
+    etdev check net.pte --device cpu,cuda:0  problems of loading it there
     etdev cache info                         size and place of the compile cache
     etdev quirks                             upstream faults that etdev works around
     etdev docs                               README, guides and manuals, also of plugins

@@ -14,6 +14,7 @@ from etdev.errors import EtdevError, PinError
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.options import Surface, settings_on
 from etdev.schema.pins import Pin
+from etdev.schema.target import Target, target_of
 
 # The help of SOURCE; click gives arguments no help of their own.
 SOURCE = """
@@ -111,8 +112,20 @@ runner = click.option(
     metavar="NAME",
     help="Runtime that runs it: python, or one that a plugin adds, such as cpp of etdev[cpp].",
 )
+
+
+def _target(context: click.Context, _: object, name: str | None) -> Target | None:
+    """Find the target of a name in the registry of the command."""
+    if name is None:
+        return None
+    from etdev.registry.registry import load
+
+    return target_of(name, load(context.params.get("registry")).targets)
+
+
 target = click.option(
     "--target",
+    callback=_target,
     metavar="NAME",
     help="Where it runs: a name of [targets] in the registry; this machine if left out. Needs "
     "etdev-cpp.",
@@ -122,6 +135,8 @@ all_rows = remembered("--all", "every", is_flag=True, help="Show every row of th
 registry = click.option(
     "--registry",
     type=FILE,
+    # Before --target, which looks into it.
+    is_eager=True,
     help="Registry file; by default ./registry.toml, else [tool.etdev] in ./pyproject.toml, else "
     "etdev's own.",
 )

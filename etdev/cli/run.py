@@ -19,6 +19,7 @@ from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.runtime.worker import CallResult
+    from etdev.schema.target import Target
     from etdev.verify.output_error import OutputError
     from etdev.verify.verification import Verification
     from etdev.verify.verifier import Verifier
@@ -70,7 +71,7 @@ def command(
     method: str,
     data: Path | None,
     runner: str | None,
-    target: str | None,
+    target: Target | None,
     repeat: int,
     profile: bool,
     **lowering: Any,
@@ -100,7 +101,6 @@ def command(
     if not profile and options.given("views"):
         raise click.UsageError("--html and --view need --profile")
     viewing.check()
-    place = lowerers.target(target, dict(lowering))
     if bisect:
         lowerers.check(check, **lowering)
     elif check:
@@ -131,7 +131,7 @@ def command(
             lowerer = lowerers.lowerer(say, **lowering) if bisect else None
             decided = lowerer.decide({method: model}) if lowerer else None
             asked: Any = {"method": method, "steps": steps or 1, "tolerance": tolerance}
-            asked |= {"data": data, "plugins": plugins, "runner": runner, "target": place}
+            asked |= {"data": data, "plugins": plugins, "runner": runner, "target": target}
             asked["listener"] = say
             verifier = _verifier(program, methods, decided, **asked)
         if inputs:
@@ -139,7 +139,7 @@ def command(
         else:
             values = flat(model.example()) if model else random_inputs(program, method)
         say("run", str(program))
-        chosen = runner_of(read(program), plugins, runner, place)
+        chosen = runner_of(read(program), plugins, runner, target)
         result = run(program, values, method, repeat, data, chosen)
         if model:
             given = values if inputs else None

@@ -19,15 +19,17 @@ from etdev.runtime.worker import Program
 from etdev.schema.device import CPU, Device
 from etdev.schema.partition import target_device
 from etdev.schema.plan import Plan
+from etdev.schema.target import Target
 from etdev.schema.tensors import loading
 
 
-def check(
+def check(  # noqa: PLR0913 (public, and called with keywords)
     path: str | os.PathLike[str],
     targets: Sequence[Device] | None = None,
     plan: Plan | None = None,
     plugins: Sequence[Plugin] = (),
     data: str | os.PathLike[str] | None = None,
+    place: Target | None = None,
 ) -> list[str]:
     """List the problems that keep a .pte from loading.
 
@@ -42,6 +44,7 @@ def check(
         plugins: Plugins that can read which device and data a delegate's payload uses, and that
             name the runner for their delegates.
         data: Its .ptd file; None searches next to the .pte.
+        place: Where it is loaded; None is this machine.
     """
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
     file, beside, problems = Path(path), None, list[str]()
@@ -62,7 +65,7 @@ def check(
     # Another machine has the runtime of its devices, which this one need not have.
     there = {} if available is None else unloaded(artifact, here=False)
     try:
-        runner = runner_of(artifact, plugins)
+        runner = runner_of(artifact, plugins, target=place)
     except EtdevError as error:
         # Such as a runtime that is not installed.
         if not there:
@@ -180,7 +183,7 @@ def _misplaced(method: MethodArtifact, targets: Sequence[Device] | None) -> Iter
     Whether this machine, which is None, has a device is seen when the method is loaded.
     """
     devices = ", ".join(str(device) for device in targets or ())
-    cure = f"name it, as in --target {devices.replace(' ', '')},{{0}}, or lower for one of these"
+    cure = f"name it, as in --device {devices.replace(' ', '')},{{0}}, or lower for one of these"
     for arena in method.arenas:
         if targets and arena.device not in targets:
             what = f"memory is planned on {arena.device}, the target has {devices}"

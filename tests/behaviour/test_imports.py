@@ -75,7 +75,7 @@ COMMANDS = {
     "explain plan.json": 0,
     "diff net.pte plan.json": 0,
     "diff net.pte other.pte": 1,
-    "check net.pte --target cuda:3": 0,
+    "check net.pte --device cuda:3": 0,
     "inspect gone.pte": 1,
     "run gone.pte": 1,
     "lower net.py -o net.pte": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 from collections.abc import Sequence
@@ -14,24 +15,40 @@ import torch
 from etdev.app import ProgramFile, files, size
 from etdev.errors import EtdevError, RunError
 from etdev.pte.artifact import Artifact
+from etdev.schema.target import Target
 from etdev_cpp import interface
 from etdev_cpp.frames import raw
 from etdev_cpp.libraries import linked, names_in
+from etdev_cpp.place import Place
 from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
 
 _ENDING = ".txt"
 # They run, too.
 _SCRIPTS = ("build.sh",)
 _COMPONENT = "executorch"
+# It is written for another processor only.
+_TOOLCHAIN = "toolchain.cmake"
+# How README.md ends.
+_HERE = "; copy them there to run it elsewhere."
+_THERE = (
+    ", where `build.sh` puts them: copy the folder `build` and the files of `calls.txt` to the "
+    "target. CMake takes `-DCMAKE_TOOLCHAIN_FILE=toolchain.cmake`."
+)
 
 
-def write(program: Path, folder: Path | None = None, data: Path | None = None) -> Path:
+def write(
+    program: Path,
+    folder: Path | None = None,
+    data: Path | None = None,
+    target: Target | None = None,
+) -> Path:
     """Write a project around a .pte, or nothing of it, and return its folder.
 
     Args:
         program: The .pte, which is copied.
         folder: The folder of the project, which must not exist; `net-app` for net.pte if None.
         data: Its .ptd; None searches next to the .pte.
+        target: Where it will run; None for this machine.
 
     Raises:
         EtdevError: The folder exists, or no library has a kernel or a backend of the .pte.
@@ -41,7 +58,7 @@ def write(program: Path, folder: Path | None = None, data: Path | None = None) -
     folder = folder or Path(f"{program.stem}-app")
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "name another folder")
-    texts = rendered(source.artifact, Wheel.here(), data)
+    texts = rendered(source.artifact, data, target)
     with files.unseen(folder) as draft, files.writing(folder):
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")
@@ -55,10 +72,13 @@ def write(program: Path, folder: Path | None = None, data: Path | None = None) -
     return folder
 
 
-def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, str]:
+def rendered(
+    artifact: Artifact, data: Path | None = None, target: Target | None = None
+) -> dict[str, str]:
     """Return the text of each file of a project, by its name."""
     program = Path(artifact.path)
-    needed = linked(names_in(artifact.methods))
+    wheel = Place(target).wheel() if target else Wheel.here()
+    needed = linked(names_in(artifact.methods), wheel.libraries())
     if needed.missing:
         what = f"no library of ExecuTorch's wheel has {', '.join(needed.missing)}"
         raise RunError(artifact.path, what, "link the libraries of their vendors yourself")
@@ -74,9 +94,13 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
         "standard": STANDARD,
         "definitions": " ".join(f"-D{name}" for name in DEFINITIONS),
         "keep": "-Wl,--no-as-needed",
+        "compiler": " ".join(Place(target).compiler().words) if target else "c++",
+        "elsewhere": _THERE if target else _HERE,
+        "processor": target.processor if target else platform.machine(),
         "libraries": " ".join(f"-l{name}" for name in names),
         "components": " ".join(_target(name) for name in names),
         "data": " ".join(copied),
+        "shipped": " ".join(f'"$EXECUTORCH/lib/lib{name}.so"' for name in names if target),
         "constants": f'  static constexpr const char* kData = "{data.name}";' if data else "",
         "share_arenas": str(artifact.shares_state).lower(),
         "parameter": ", const std::string& data = kData" if data else "",
@@ -88,7 +112,7 @@ def rendered(artifact: Artifact, wheel: Wheel, data: Path | None) -> dict[str, s
     return {
         entry.name.removesuffix(_ENDING): Template(entry.read_text("utf-8")).substitute(values)
         for entry in templates.iterdir()
-        if entry.name.endswith(_ENDING)
+        if entry.name.endswith(_ENDING) and (target or entry.name != f"{_TOOLCHAIN}{_ENDING}")
     }
 
 

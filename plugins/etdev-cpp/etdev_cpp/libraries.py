@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from etdev.errors import BudgetError
 from etdev.pte.artifact import MethodArtifact
@@ -52,11 +52,13 @@ class Linked:
     Args:
         libraries: The backends and kernels that each is needed for; none for the runtime, and for a
             library that another one needs.
-        missing: The backends and kernels that no installed library has.
+        missing: The backends and kernels that no library has.
+        known: The libraries that they were looked for in.
     """
 
     libraries: Mapping[Library, tuple[str, ...]]
     missing: tuple[str, ...]
+    known: tuple[Library, ...] = field(repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -66,7 +68,9 @@ class Linked:
     def saved_without(self, library: Library) -> int:
         """Return the bytes that a program saves which needs nothing of a library."""
         names = (name for own in self.libraries.values() for name in own)
-        return self.size_bytes - linked(set(names) - {*self.libraries[library]}).size_bytes
+        return (
+            self.size_bytes - linked(set(names) - {*self.libraries[library]}, self.known).size_bytes
+        )
 
 
 @cache
@@ -83,21 +87,25 @@ def libraries_in(package: Path) -> tuple[Library, ...]:
     return tuple(sorted(Library(f.stat().st_size, f) for f in files if f.suffix in _SUFFIXES))
 
 
-def linked(names: Iterable[str]) -> Linked:
-    """Return the libraries for some backends and kernels, and all that these libraries need."""
-    runtime = [library for library in installed() if library.name == RUNTIME]
+def linked(names: Iterable[str], known: Sequence[Library] | None = None) -> Linked:
+    """Return the libraries for some backends and kernels, and all that these libraries need.
+
+    They are among the known ones, or among the installed ones if these are None.
+    """
+    known = tuple(installed() if known is None else known)
+    runtime = [library for library in known if library.name == RUNTIME]
     found: dict[Library, list[str]] = {library: [] for library in runtime}
     missing = []
     for name in sorted(names):
-        holders = [library for library in installed() if library.holds(name)]
+        holders = [library for library in known if library.holds(name)]
         if holders:
             chosen = next((library for library in holders if library in found), holders[0])
             found.setdefault(chosen, []).append(name)
         else:
             missing.append(name)
-    for library in _needed(found):
+    for library in _needed(found, known):
         found.setdefault(library, [])
-    return Linked({library: tuple(own) for library, own in found.items()}, tuple(missing))
+    return Linked({library: tuple(own) for library, own in found.items()}, tuple(missing), known)
 
 
 def link_flags(libraries: Collection[Library]) -> tuple[str, ...]:
@@ -141,13 +149,11 @@ def runtime_bytes(methods: Iterable[MethodArtifact], most: int | None = None) ->
     return known.size_bytes
 
 
-def _needed(libraries: Collection[Library]) -> list[Library]:
-    """Return libraries with all that they need, directly and indirectly."""
+def _needed(libraries: Collection[Library], known: Sequence[Library]) -> list[Library]:
+    """Return libraries with all that they need of the known ones, directly and indirectly."""
     found = list(libraries)
     for library in found:
-        found += [
-            other for other in installed() if other not in found and library.holds(other.path.name)
-        ]
+        found += [other for other in known if other not in found and library.holds(other.path.name)]
     return found
 
 

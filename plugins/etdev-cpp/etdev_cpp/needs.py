@@ -12,7 +12,7 @@ from attrs import define, frozen
 from etdev import Plan
 from etdev.app import ProgramFile, files
 from etdev_cpp.footprint import CONSTANTS, Footprint, measure
-from etdev_cpp.libraries import Linked, link_flags, linked
+from etdev_cpp.libraries import Library, Linked, link_flags, linked
 
 _PORTABLE = "portable"
 # The most kernels that a sentence names.
@@ -85,19 +85,23 @@ class Needs:
     notes: tuple[str, ...]
 
 
-def needs_of(path: Path, plan: Plan | None = None) -> Needs:
+def needs_of(
+    path: Path, plan: Plan | None = None, libraries: Sequence[Library] | None = None
+) -> Needs:
     """Measure a `.pte`.
 
     Args:
         path: The file.
         plan: Its plan; None takes the one that the file carries, if it does.
+        libraries: Those to link; None for those of the installed ExecuTorch.
 
     Raises:
         ArtifactError: It can't be read.
     """
     footprint = measure(path)
     plan = plan or ProgramFile(path).plan
-    known = linked({*footprint.backends, *(kernel.name for kernel in footprint.kernels)})
+    names = {*footprint.backends, *(kernel.name for kernel in footprint.kernels)}
+    known = linked(names, libraries)
     modules = _modules(footprint, plan)
     return Needs(
         program=str(path),

@@ -49,6 +49,13 @@ class Place:
         """What a summary calls it: `cortex-a76 (qemu)`, or the host."""
         return f"{self.model} (qemu)" if self.model else self.target.host
 
+    @property
+    def cure(self) -> str:
+        """The advice if nothing runs there."""
+        if self.model:
+            return f"name one of the models that qemu-{self.target.processor} -cpu help lists"
+        return f"try {shlex.join([*_SSH, self.target.host])} true"
+
     def wheel(self) -> Wheel:
         """Return ExecuTorch for the target: the folder that it names, else pip's wheel for it.
 
@@ -145,7 +152,7 @@ class Place:
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             what = f"ssh failed: {(said or [f'exit code {done.returncode}'])[-1]}"
-            raise RunError(self.name, what, f"try {shlex.join(words)} true")
+            raise RunError(self.name, what, self.cure)
         return done.stdout.decode(errors="replace")
 
 

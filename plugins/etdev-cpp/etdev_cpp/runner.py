@@ -98,7 +98,7 @@ class CppRunner:
         order = framed([b"k", *several(backends, text), *several(method.operators, text)])
         outcome = self._ask(order, lambda reader: (reader.texts(), reader.texts()))
         if outcome.failure:
-            cure = f"see whether {self.name} can be reached" if self.place else "report this"
+            cure = self.place.cure if self.place else "report this"
             raise RunError(self.name, outcome.failure, cure)
         lacking: tuple[list[str], list[str]] = outcome.values[0]
         return lacking

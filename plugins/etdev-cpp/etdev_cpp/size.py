@@ -12,6 +12,7 @@ from etdev import Plan
 from etdev.app import Command, Document, Sheet, files, options, report, size, working
 
 if TYPE_CHECKING:
+    from etdev.schema.target import Target
     from etdev_cpp.needs import Needs
 
 SIZE = Document("etdev.size", 1)
@@ -25,23 +26,27 @@ SIZE = Document("etdev.size", 1)
     type=options.Output(),
     help="Write selected_operators.yaml there, for a selective build of ExecuTorch.",
 )
+@options.target
 @options.force
 @options.all_rows
 @options.as_json
 @options.debug
-def command(program: Path, plan_file: Path | None, operators: Path | None) -> None:
+def command(
+    program: Path, plan_file: Path | None, operators: Path | None, target: Target | None
+) -> None:
     """Show the bytes of a .pte by part, and the libraries to link.
 
     PROGRAM may be any .pte, not only one that etdev wrote. The libraries are the shared ones of the
-    installed ExecuTorch. A build of ExecuTorch from source with the file that --operators writes
-    has only the kernels that PROGRAM calls, for the dtypes that it calls them with. The modules of
-    constants are known from the plan: that of --plan, or the one in the .pte, unless it was lowered
-    with --no-ledger.
+    installed ExecuTorch, or of its wheel for a target. A build of ExecuTorch from source with the
+    file that --operators writes has only the kernels that PROGRAM calls, for the dtypes that it
+    calls them with. The modules of constants are known from the plan: that of --plan, or the one in
+    the .pte, unless it was lowered with --no-ledger.
 
     \b
     etdev size net.pte
     etdev size net.pte --operators selected_operators.yaml
     etdev size net.pte --plan plan.json --json
+    etdev size net.pte --target pi
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
@@ -49,9 +54,11 @@ def command(program: Path, plan_file: Path | None, operators: Path | None) -> No
         files.check_writable(operators, ".yaml")
     with working(torch=False):
         from etdev_cpp.needs import needs_of, write_operators
+        from etdev_cpp.place import Place
 
         plan = Plan.read(plan_file) if plan_file else None
-        needs = needs_of(program, plan)
+        libraries = Place(target).wheel().libraries() if target else None
+        needs = needs_of(program, plan, libraries)
         if operators:
             write_operators(needs.footprint, operators)
     report(lambda: SIZE.of(needs), _shown(needs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 from attrs import evolve
 from etdev_cpp.app import rendered, write
 from etdev_cpp.frames import raw
-from etdev_cpp.wheel import Wheel
 from executorch.exir import ExecutorchBackendConfig
 from support.models.matrix import LARGE, SMALL
 from support.shell import fails, succeeds
@@ -22,6 +22,7 @@ from torch.export import Dim
 from etdev import Lowerer
 from etdev.errors import RunError
 from etdev.pte.read import read
+from etdev.schema.target import Target
 from etdev.upstream.trees import flat
 from etdev.verify.output_error import compare
 
@@ -198,6 +199,29 @@ def test_an_app_of_a_real_model_prints_what_eager_prints(model, tmp_path):
     assert_prints(folder, case.calls * 2, case.eager(), case.tolerance)
 
 
+PI = Target("aarch64-linux-gnu")
+TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
+
+
+@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {' and '.join(TOOLS)}")
+@pytest.mark.parametrize("model", ["dynamic_batch", "two_methods"])
+def test_an_app_for_another_processor_prints_what_eager_prints(model, tmp_path):
+    case = {**SMALL, **LARGE}[model]()
+    path = Lowerer(["cpu"]).lower(dict(case.programs)).save(tmp_path / "net.pte")
+    folder = write(path, tmp_path / "app", target=PI)
+    assert "CMAKE_CXX_COMPILER aarch64-linux-gnu-g++" in (folder / "toolchain.cmake").read_text()
+    program = built(folder)
+    # The folder that is copied to a board has all that it needs.
+    away = shutil.copytree(folder / "build", tmp_path / "away")
+    assert {"net.pte", "libexecutorch.so"} <= {file.name for file in away.iterdir()}
+    shutil.move(folder / "build", tmp_path / "gone")
+    emulated = tmp_path / "emulated"
+    words = f"{TOOLS[1]} -cpu cortex-a76 -L /usr/{PI.triple} {away / program.name}"
+    emulated.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    emulated.chmod(0o755)
+    assert_prints(folder, case.calls, case.eager(), case.tolerance, binary=emulated)
+
+
 def test_the_command_writes_the_project_or_nothing(here):
     path = Lowerer([]).lower(nn.ReLU(), (torch.ones(2),)).save(here / "net.pte")
     told = succeeds("new", "app", path)
@@ -213,12 +237,12 @@ def test_the_command_writes_the_project_or_nothing(here):
 
 
 def test_only_the_libraries_that_a_file_needs_are_linked(mlp_pte):
-    texts = rendered(read(mlp_pte), Wheel.here(), None)
+    texts = rendered(read(mlp_pte))
     libraries = {f"executorch{name}" for name in ("", "_backend_xnnpack", "_threadpool")}
     libraries.add("executorch_kernels_optimized")
     assert set(re.findall(r" -l(\w+)", texts["build.sh"])) == libraries
     relu = Lowerer(["cpu"]).lower(nn.ReLU(), (torch.ones(2),))
-    alone = rendered(read(relu.save(mlp_pte.parent / "relu.pte")), Wheel.here(), None)
+    alone = rendered(read(relu.save(mlp_pte.parent / "relu.pte")))
     assert set(re.findall(r" -l(\w+)", alone["build.sh"])) == {*libraries} - {
         "executorch_kernels_optimized"
     }
@@ -229,7 +253,7 @@ def test_a_value_without_a_type_in_cpp_is_refused(mlp_pte):
     (method,) = artifact.methods
     odd = evolve(method, inputs=(evolve(method.inputs[0], dtype="complex64"),))
     with pytest.raises(RunError) as caught:
-        rendered(evolve(artifact, methods=(odd,)), Wheel.here(), None)
+        rendered(evolve(artifact, methods=(odd,)))
     assert "input 0 of forward is complex64, which has no type in C++" in str(caught.value)
 
 
@@ -238,5 +262,5 @@ def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):
     (method,) = artifact.methods
     foreign = [evolve(delegate, backend_id="MyBackend") for delegate in method.delegates]
     with pytest.raises(RunError) as caught:
-        rendered(evolve(artifact, methods=(evolve(method, delegates=foreign),)), Wheel.here(), None)
+        rendered(evolve(artifact, methods=(evolve(method, delegates=foreign),)))
     assert caught.value.what == "no library of ExecuTorch's wheel has MyBackend"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 from importlib.util import find_spec
@@ -64,9 +65,20 @@ def test_a_file_is_verified_on_two_models_of_processor(registry):
     assert "verified over 3 calls in cortex-a53 (qemu), cortex-a76 (qemu) within" in told
     ran = succeeds(f"run net.pte --target pi --check {MLP}")
     assert "latency: not told, since an emulator ran it" in ran
+    assert succeeds("check net.pte --target pi") == "net.pte: loads on qemu\n"
+    sizes = json.loads(succeeds("size net.pte --target pi --json"))
+    assert sizes["missing"] == []
+    assert "executorch-" in sizes["link"][0]
     # OpenVINO has no library in ExecuTorch's wheel for aarch64.
     refused = fails(f"lower {MLP} -o other.pte --target pi --plugin openvino")
     assert "OpenvinoBackend" in refused
+
+
+@emulated
+def test_a_model_that_the_emulator_lacks_is_named_with_where_to_look(mlp_lowered):
+    with pytest.raises(RunError, match="unable to find CPU model 'cortex-a999'") as caught:
+        mlp_lowered.verify(target=Target("aarch64-linux-gnu", "qemu:cortex-a999"))
+    assert caught.value.cure == "name one of the models that qemu-aarch64 -cpu help lists"
 
 
 @emulated

@@ -34,7 +34,11 @@ def test_the_command_lists_problems_and_exits_with_1(here):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--target gpu", "error: device: unknown type 'gpu'"),
+        ("--device gpu", "error: device: unknown type 'gpu'"),
+        (
+            "--target nowhere",
+            "error: nowhere: is no target; the registry has none; write [targets.",
+        ),
         ("--plan nowhere.json", "error: nowhere.json: can't be read"),
         ("--plan broken.json", "error: broken.json: is not a plan"),
     ],

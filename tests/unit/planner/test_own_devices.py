@@ -76,7 +76,7 @@ def test_check_names_the_ones_that_a_target_lacks(tmp_path):
     path = Lowerer([Npus()]).lower(Net(), X).save(tmp_path / "npu.pte")
     problems = check(path, [CPU, Device("npu", 0)])
     assert problems
-    assert all("is on npu:1, not on cpu, npu:0; name it, as in --target" in p for p in problems)
+    assert all("is on npu:1, not on cpu, npu:0; name it, as in --device" in p for p in problems)
     # This machine's runtime has no such backend, and isn't asked to load what is for another one.
     assert check(path, [CPU, Device("npu", 0), Device("npu", 1)]) == []
     (problem,) = check(path)

@@ -28,7 +28,7 @@ NO_BACKEND = (
     "the runtime has no backend FakeAccelerator; "
     "run it with one that is built with it, or lower without its plugin"
 )
-NAME_IT = "name it, as in --target cpu,cuda:0, or lower for one of these"
+NAME_IT = "name it, as in --device cpu,cuda:0, or lower for one of these"
 
 
 ADD = Function(torch.add)
