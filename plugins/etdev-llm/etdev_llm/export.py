@@ -15,6 +15,7 @@ from etdev.errors import PluginError, SourceError
 if TYPE_CHECKING:
     from etdev import Lowered, Lowerer
     from etdev.app import Verification
+    from etdev.schema.target import Target
     from etdev_llm.comparison import Comparison
     from etdev_llm.sources import Recipe
 
@@ -86,6 +87,7 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
 )  # fmt: skip
 @options.no_verify
 @options.runner
+@options.target
 @options.writing
 @options.ruling
 def command(  # noqa: PLR0913 - an argument for each option
@@ -96,6 +98,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     plugins: Sequence[str],
     no_verify: bool,
     runner: str | None,
+    target: Target | None,
     **others: Any,
 ) -> None:
     """Lower SOURCE, a decoder of transformers, to one .pte.
@@ -109,6 +112,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev llm ./llama -o net.pte --max-length 256
     etdev llm ./llama -o net.pte --quantize 8da4w --quantize-embedding 4
     etdev llm ./llama -o net.pte --plugin prefill=openvino,cpu --plugin decode=cpu
+    etdev llm ./llama -o net.pte --target pi
     etdev generate net.pte --tokens 1,2,3 --check ./llama
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
@@ -116,16 +120,17 @@ def command(  # noqa: PLR0913 - an argument for each option
     recipe = {
         name: others.pop(name) for name in ("seed", "dtype", "quantize", "quantize_embedding")
     }
-    names, limits = asked(plugins)
-    if no_verify and runner:
-        raise click.UsageError("give --no-verify or --runner, not both")
+    names, limits = asked(plugins or (target.plugins if target else ()))
+    if no_verify and (runner or target):
+        raise click.UsageError("give --no-verify, or --runner and --target, not both")
     options.check_writing(output, None, plugins=names, **others)
     with working(runs=not no_verify) as say:
         from etdev_llm.sources import Recipe
 
         job = _Job(source, Recipe(**recipe), max_length, single_method, limits, say)
         written = options.write(
-            say, output, job.lower, lambda _, path: None if no_verify else job.verify(path, runner),
+            say, output, job.lower,
+            lambda _, path: None if no_verify else job.verify(path, runner, target),
             plugins=names, limits=limits, **others,
         )  # fmt: skip
     body = {**written.document(), "max_length": max_length, "error": None}
@@ -170,7 +175,7 @@ class _Job:
             name = type(self.model).__name__
             raise SourceError(f"{name}, method {error.who}", error.what, LESS) from error
 
-    def verify(self, path: Path, runner: str | None) -> Verification:
+    def verify(self, path: Path, runner: str | None, target: Target | None) -> Verification:
         """Repeat generations of PyTorch with a .pte, and compare each call."""
         from etdev.app import ProgramFile, Verification
         from etdev.runtime.runners import verifying
@@ -184,7 +189,7 @@ class _Job:
             count = min(_STEPS, self.length - len(prompt) + 1)
             wanted += generated(self.model, prompt, count, self.single)
         done = Comparison(path.name, comparison.tolerance_of(self.model, self.recipe))
-        runners = verifying(ProgramFile(path).artifact, self._plugins, runner)
+        runners = verifying(ProgramFile(path).artifact, self._plugins, runner, target)
         for each in runners:
             found, cache = replayed(path, wanted, each)
             done.compare(found, wanted)

@@ -15,6 +15,8 @@ from etdev.app import Command, Document, options, report, working
 from etdev.errors import EtdevError, RunError, first_line
 
 if TYPE_CHECKING:
+    from etdev.runtime.runners import Runner
+    from etdev.schema.target import Target
     from etdev_llm.comparison import Comparison
     from etdev_llm.player import Player, Step
 
@@ -45,6 +47,7 @@ def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
     "--seed", type=int, help="Seed of a config's random weights, if not that of etdev llm."
 )
 @options.runner
+@options.target
 @options.as_json
 @options.debug
 def command(  # noqa: PLR0913 - an argument for each option
@@ -56,13 +59,14 @@ def command(  # noqa: PLR0913 - an argument for each option
     check: str | None,
     seed: int | None,
     runner: str | None,
+    target: Target | None,
 ) -> None:
     """Generate the most likely tokens with PROGRAM, made by etdev llm.
 
     Prints each token when it is known, then tokens per second of prefill and decode, and the
     peak memory of this process. --check compares tokens and logits at every step with PyTorch,
     which sees the whole sequence each time and has no cache. With --runner cpp the same calls are
-    repeated in C++.
+    repeated in C++, and with --target there.
 
     \b
     etdev generate net.pte --tokens 1,2,3
@@ -79,15 +83,16 @@ def command(  # noqa: PLR0913 - an argument for each option
         say("generate", str(program))
         streams = not (options.given("as_json") or decoder)
         told = (lambda token: click.echo(token, err=True)) if streams else (lambda _: None)
-        player, steps, cache = _steps(program, ids, count, told, runner)
+        chosen = _runner(runner, target)
+        player, steps, cache = _steps(program, ids, count, told, chosen)
         checked = None
         if check:
             say("check", check)
             if seed is not None:
                 player.recipe = evolve(player.recipe, seed=seed)
-            checked = _checked(player, steps, cache, check, runner)
+            checked = _checked(player, steps, cache, check, chosen)
     found = [step.next for step in steps]
-    speed, peak = _speed(steps), _peak()
+    speed, peak = {} if getattr(chosen, "emulated", False) else _speed(steps), _peak()
     text = decoder.decode(found) if decoder else ",".join(map(str, found))
     lines = [text, *(f"{program}: {name} {value} tokens/s" for name, value in speed.items())]
     lines.append(f"{program}: peak memory {peak / 1e6:.0f} MB, with PyTorch")
@@ -101,11 +106,18 @@ def command(  # noqa: PLR0913 - an argument for each option
     report(lambda: GENERATED.stamped(body), lines)
 
 
+def _runner(name: str | None, target: Target | None) -> Runner:
+    """Return the runner that repeats the calls; Python's repeats none."""
+    from etdev.runtime.runners import PYTHON, named, on_target
+
+    return on_target(target, name)[-1] if target else named(name or PYTHON.name)
+
+
 def _steps(
-    program: Path, ids: list[int], count: int, told: Callable[[int], object], runner: str | None
+    program: Path, ids: list[int], count: int, told: Callable[[int], object], runner: Runner
 ) -> tuple[Player, list[Step], list[Any]]:
     """Generate here, and repeat the calls in another runtime if one is asked for."""
-    from etdev.runtime.runners import PYTHON, named
+    from etdev.runtime.runners import PYTHON
     from etdev_llm.comparison import replayed
     from etdev_llm.player import Player
 
@@ -113,16 +125,15 @@ def _steps(
     if any(not 0 <= token < player.vocabulary for token in ids):
         raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
     steps = player.generate(ids, count, told)
-    if runner and runner != PYTHON.name:
-        return player, *replayed(program, steps, named(runner))
+    if runner is not PYTHON:
+        return player, *replayed(program, steps, runner)
     return player, steps, player.cache()
 
 
 def _checked(
-    player: Player, steps: list[Step], cache: list[Any], source: str, runner: str | None
+    player: Player, steps: list[Step], cache: list[Any], source: str, runner: Runner
 ) -> Comparison:
     """Compare each step, the cache after the last one, and calls around the limits of a model."""
-    from etdev.runtime.runners import PYTHON, named
     from etdev_llm.comparison import Comparison, across, expected, replayed, tolerance_of
 
     model = player.recipe.load(source)
@@ -130,7 +141,7 @@ def _checked(
     done.compare(steps, expected(model, steps))
     done.compare_cache(model, steps, cache)
     if wanted := across(model, player.length, player.single):
-        found, _ = replayed(player.path, wanted, named(runner or PYTHON.name))
+        found, _ = replayed(player.path, wanted, runner)
         done.compare(found, wanted)
     return done
 

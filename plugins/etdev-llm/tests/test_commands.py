@@ -1,6 +1,7 @@
 """`etdev llm` and `etdev generate` from a config, a folder and a function to text."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def test_the_commands_lower_and_generate(config):
     done = etdev(*words, "--check", config, "--seed", "1", code=1)
     assert "the logits of step 0 (prefill) differ" in done.output
     assert "etdev explain: " not in etdev("explain", "net.pte").output
+
+
+TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
+
+
+@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {' and '.join(TOOLS)}")
+def test_a_decoder_is_verified_on_another_processor(config, tmp_path):
+    text = '[plugins.cpu]\n[targets.pi]\ntriple = "aarch64-linux-gnu"\nplugins = ["cpu"]\n'
+    (tmp_path / "registry.toml").write_text(text)
+    told = etdev("llm", config, "-o", "net.pte", "--max-length", "8", "--target", "pi").output
+    assert "in cortex-a53 (qemu), cortex-a76 (qemu)" in told
+    words = ["generate", "net.pte", "--tokens", "1,2", "--count", "3", "--check", config]
+    found = json.loads(etdev(*words, "--target", "pi", "--json").stdout)
+    assert (found["verified_steps"], found["decode_per_s"]) == (3, None)
 
 
 @pytest.mark.suite
