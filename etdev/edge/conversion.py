@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from etdev.edge.functional import functional, without_own_writes
 from etdev.edge.opset import Opset
 from etdev.edge.products import LINEAR, with_linear_layers
+from etdev.edge.quantised import with_whole_patterns
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
@@ -141,8 +142,9 @@ class Conversion:
     def to_edge(self, program: ExportedProgram, method: str) -> ExportedProgram:
         """Convert a program, and decompose the ops that no plugin wants whole at their place."""
         expander, config, ops = self.expander, self.settings.compile_config, self._whole[method]
-        if self.simplifies and LINEAR in ops:
-            program = with_linear_layers(program)
+        if self.simplifies:
+            program = with_whole_patterns(program)
+            program = with_linear_layers(program) if LINEAR in ops else program
         requests = KeepWholeRequests(program, method, expander.plugins)
         for node in program.graph.nodes:
             requests.mark(node)

@@ -6,7 +6,6 @@ don't take the product. As a linear layer it is read as it is stored.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev.graph.nodes import CALLS, NO_CALL
-from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
+from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
 
 aten = torch.ops.aten
@@ -33,18 +32,14 @@ _VIEWS: Mapping[Any, Callable[..., Any]] = {
 def with_linear_layers(program: ExportedProgram) -> ExportedProgram:
     """Write products with a transposed weight as `linear`, in a decomposed ATen program."""
     constants = unwritten_constants(program)
-    graph, changed = copy_graph(program.graph), 0
-    for node in list(graph.nodes):
-        if node.target in _PRODUCTS and _rewrite(node, constants):
-            changed += 1
-    if not changed:
+    graph = copy_graph(program.graph)
+    products = [node for node in graph.nodes if node.target in _PRODUCTS]
+    if not [node for node in products if _rewrite(node, constants)]:
         return program
     for node in reversed(list(graph.nodes)):
         if node.target in (*_VIEWS, *_PRODUCTS) and not node.users:
             graph.erase_node(node)
-    written = rebuilt(program, graph)
-    note_simplified(written, simplified_in(program) + Counter(products=changed))
-    return written
+    return rebuilt(program, graph)
 
 
 def _rewrite(product: Node, constants: Mapping[str, str]) -> bool:
