@@ -115,7 +115,16 @@ def is_unbounded(size: torch.SymInt) -> bool:
 
 
 def where(node: Node) -> str:
-    """Return the innermost line outside of torch, as ` at net.py:12`; empty if unknown."""
+    """Return the innermost line outside of torch, as ` at net.py:12`; empty if unknown.
+
+    An op that a pass or torchao has made gets that of the nearest value before it.
+    """
+    before = {node: None}
+    for each in (queue := [node]):
+        if is_own(each):
+            return f" at {line_of(each)}"
+        queue += [source for source in each.all_input_nodes if source not in before]
+        before |= dict.fromkeys(each.all_input_nodes)
     line = line_of(node)
     return f" at {line}" if line else ""
 

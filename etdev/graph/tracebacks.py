@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 
 from torch.fx import Node
 
-from etdev.graph.nodes import is_own, line_of, op_name
+from etdev.graph.nodes import op_name, where
 
 
 def place_of(error: BaseException) -> str:
@@ -26,16 +26,7 @@ def current_place() -> str:
 
 
 def _named(node: Node | None) -> str:
-    """Name an op and its line; one that a pass has made gets that of the nearest value before."""
-    if node is None:
-        return ""
-    before = {node: None}
-    for each in (queue := [node]):
-        if is_own(each):
-            return f" in {op_name(node)} at {line_of(each)}"
-        queue += [source for source in each.all_input_nodes if source not in before]
-        before |= dict.fromkeys(each.all_input_nodes)
-    return f" in {op_name(node)}"
+    return f" in {op_name(node)}{where(node)}" if node else ""
 
 
 def _failing(error: BaseException) -> Node | None:

@@ -122,7 +122,7 @@ class Size:
 
     @property
     def fixed_in(self) -> str:
-        """Where a trace fixed it, as ` in aten.split.Tensor at net.py:12`."""
+        """The op that fixed it, as ` in aten.split.Tensor at net.py:12`."""
         return fixed_at(self.size)
 
 

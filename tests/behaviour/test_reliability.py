@@ -214,10 +214,18 @@ def _(desk):
     return next(line for line in done.stdout.splitlines() if "2J" in line).strip()
 
 
+@fault(".pte", "a byte of it has changed")
+def _(desk):
+    path = altered(desk, lambda data: data[:-200] + bytes([data[-200] ^ 1]) + data[-199:])
+    return said("run", path).removeprefix(str(path.parent) + "/")
+
+
 @fault(".pte", "its delegate's payload is garbage, and the runtime fails or dies")
 def _(desk):
     start = desk.pte.read_bytes().index(b"XH00")
     path = altered(desk, lambda data: data[:start] + b"\xff" * 400 + data[start + 400 :])
+    # Of a file with a digest, nothing is run.
+    path.write_bytes(path.read_bytes().replace(b"etdev.digest", b"no.digest.at"))
     line = said("run", path)
     assert "the runtime failed" in line or "the process died" in line
     return "the command names the file, the method and what the runtime said"
