@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu bench compat clean
+.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu arm bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -75,6 +75,13 @@ fuzz: $(VENV)/test
 gpu: export PYTHONPATH := tests
 gpu: $(VENV)/test
 	$(BIN)/python -m support.gpu build/gpu.json plugins/etdev-cuda plugins/etdev-trt
+
+# Programs for aarch64 in an emulator, which `make test` tries a few of where the tools are.
+arm: $(VENV)/test
+	@which aarch64-linux-gnu-g++ qemu-aarch64 > /dev/null || \
+		{ echo "apt install g++-aarch64-linux-gnu qemu-user" >&2; exit 1; }
+	$(BIN)/pytest plugins/etdev-cpp/tests plugins/etdev-llm/tests/test_commands.py \
+		-k "place or processor" -m ''
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests

@@ -50,8 +50,10 @@ def reasons_told() -> Iterator[dict[str, str]]:
 
     def tell(_: WhyNoPartition, node: Node, reason: str) -> None:
         if reason == "invalid dtype":
-            values = (getattr(n.meta.get("val"), "dtype", "a size") for n in node.all_input_nodes)
-            reason += f": {', '.join(dict.fromkeys(map(str, values)))}".replace("torch.", "")
+            values = [getattr(n.meta.get("val"), "dtype", None) for n in node.all_input_nodes]
+            dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in values if dtype)
+            number = "a number that is computed from sizes or data"
+            reason = f"XNNPACK doesn't take {number if None in values else ', '.join(dtypes)} here"
         reasons.setdefault(node.name, reason)
 
     with patch.object(WhyNoPartition, "__call__", tell):
