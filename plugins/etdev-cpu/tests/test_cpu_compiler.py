@@ -345,4 +345,4 @@ def test_executorchs_own_loop_has_xnnpack_compile_the_same():
     program = torch.export.export(Row(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), (X,))
     upstream = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
     lowered = Lowerer(["cpu"]).lower(program)
-    assert upstream.to_executorch().buffer == lowered.to_executorch().buffer
+    assert upstream.to_executorch().buffer == lowered.edge.to_executorch().buffer
