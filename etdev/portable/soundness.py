@@ -150,6 +150,15 @@ _MISSING: _Kernels = {
     aten.empty_strided.default: _missing(kernels.empty_strided),
     "transformers.grouped_mm_fallback.default": Kernel(when.always, linalg.grouped_mm),
     aten.randperm.default: Kernel(when.always, randoms.randperm),
+    **{
+        op: Kernel(when.always, doubles.no_formula)
+        for op in (
+            *(aten._adaptive_avg_pool2d_backward.default, aten.avg_pool2d_backward.default),
+            # ExecuTorch has no tensors of quantised dtypes.
+            *(aten.quantize_per_tensor.default, aten.quantize_per_channel.default),
+            *(aten.dequantize.self, aten.int_repr.default),
+        )
+    },
 }
 _WRONG: _Kernels = {
     # The kernel fails.

@@ -83,8 +83,8 @@ def batch_norm(
 
 
 def no_formula(*args: Any) -> Tensor:
-    """Refuse an op without a formula for float64."""
-    raise NotImplementedError("torch's own decomposition rounds, too")
+    """Refuse an op without a formula, such as one for float64."""
+    raise NotImplementedError("torch's own decomposition rounds, too, or there is none")
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:

@@ -20,6 +20,7 @@ from torchao.quantization import (
 )
 
 from etdev import Lowerer
+from etdev.errors import LoweringError
 
 # Faults of XNNPACK, of which support/quirks has a model each, and the reason why it is given none
 # of what it gets wrong. Without one it takes all, or others take what is before it.
@@ -233,7 +234,7 @@ def test_quantised_weights_may_be_in_a_program_that_dynamo_traced():
     assert_agrees(lowered, layer, (x,), (x[:2] * 3,), tolerance=1e-3)
 
 
-def test_quantisers_that_make_quantised_tensors_are_left_to_others():
+def test_quantisers_that_make_quantised_tensors_are_refused_by_the_plan():
     rounded = Function(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize())
-    plan = Lowerer(["cpu"]).plan(rounded, (torch.randn(4, 4),))["forward"]
-    assert {entry.owner for entry in plan.ledger} == {"portable"}
+    with pytest.raises(LoweringError, match=r"aten.quantize_per_tensor.default at small.py:\d"):
+        Lowerer(["cpu"]).plan(rounded, (torch.randn(4, 4),))
