@@ -86,6 +86,7 @@ arm: $(VENV)/test
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests
 bench: $(VENV)/test
+	$(BIN)/python -m benchmarks.command
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.verifying
