@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from attrs import asdict, frozen
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from etdev.app import sources
-from etdev.errors import SourceError
+from etdev.errors import EtdevWarning, SourceError
 from etdev_llm.caches import naming
 
 # The method of a .pte that returns a recipe as JSON.
 RECIPE = "get_etdev_recipe"
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 _CURE = "give a folder or hub id of transformers, a config.json, or file.py:function"
 
 
@@ -62,6 +64,10 @@ class Recipe:
 
 
 def _model(text: str, dtype: torch.dtype | None) -> Any:
+    folder = Path(text)
+    if folder.is_dir() and not any(map(list, map(folder.glob, _WEIGHTS))):
+        warnings.warn(f"{text}: has no weights, so they are random", EtdevWarning, stacklevel=3)
+        text = str(folder / "config.json")
     if text.endswith(".json"):
         fields = json.loads(Path(text).read_text(encoding="utf-8"))
         config = AutoConfig.for_model(fields.pop("model_type"), **fields)

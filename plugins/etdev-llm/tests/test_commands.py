@@ -5,14 +5,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from etdev_llm import generation
 from etdev_llm.comparison import generated
 from etdev_llm.player import Player
+from etdev_llm.sources import Recipe
 from support.decoders import SIZES, decoder
 
 from etdev import Lowerer
 from etdev.cli.main import main
+from etdev.errors import EtdevWarning
 
 
 @pytest.fixture
@@ -130,6 +133,15 @@ def test_a_function_returns_the_decoder(config, tmp_path):
     words = ["llm", "net.py:model", "-o", "net.pte", "--max-length", "8", "--plugin", "cpu"]
     done = etdev(*words, "--dtype", "float16", "--json")
     assert json.loads(done.stdout)["verification"]["calls"]
+
+
+def test_a_folder_without_weights_has_random_ones(config, tmp_path):
+    (tmp_path / "model").mkdir()
+    Path(config).rename(tmp_path / "model/config.json")
+    with pytest.warns(EtdevWarning, match="model: has no weights, so they are random"):
+        one = Recipe(seed=3).load("model")
+    other = Recipe(seed=3).load("model/config.json")
+    assert torch.equal(one.lm_head.weight, other.lm_head.weight)
 
 
 def test_a_source_that_is_not_there_is_an_error_with_its_name(config):
