@@ -152,9 +152,9 @@ class Comparison:
         for number, (step, true) in enumerate(zip(steps, wanted, strict=True)):
             where = f"the logits of step {number} ({step.method})"
             self.errors.append(self._error(where, step.logits, true.logits))
-            self.equal += step.next == true.next
-            if step.next != true.next and self.tolerance <= TOLERANCE:
-                what = f"step {number} gave token {step.next} instead of {true.next}"
+            self.equal += step.likeliest == true.likeliest
+            if step.likeliest != true.likeliest and self.tolerance <= TOLERANCE:
+                what = f"step {number} gave token {step.likeliest} instead of {true.likeliest}"
                 raise VerifyError(self.who, what, "its logits agree, and two are nearly equal")
         if not self.errors:
             raise VerifyError(self.who, "no step was compared", "generate one token or more")

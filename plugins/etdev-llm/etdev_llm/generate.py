@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +38,29 @@ def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
     "--count", type=click.IntRange(1), default=20, show_default=True, help="Tokens to generate."
 )
 @click.option(
+    "--chat", is_flag=True, help="Put the prompt into the tokenizer's chat template, as a user's."
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Choose tokens at random, the more so the larger it is; 0 takes the most likely one.",
+)
+@click.option(
+    "--top-k", type=click.IntRange(0), default=0, help="Among this many tokens only; 0 for all."
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Among the most likely tokens with this much probability together.",
+)
+@click.option("--random-seed", type=int, default=0, help="Seed of the choice.")
+@click.option(
+    "--no-stop", is_flag=True, help="Go on behind a token that ends a text, such as </s>."
+)
+@click.option(
     "--check",
     metavar="SOURCE",
     help="Compare each step with this decoder in PyTorch; SOURCE as for etdev llm.",
@@ -56,14 +78,21 @@ def command(  # noqa: PLR0913 - an argument for each option
     prompt: str | None,
     tokenizer: str | None,
     count: int,
+    chat: bool,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    random_seed: int,
+    no_stop: bool,
     check: str | None,
     seed: int | None,
     runner: str | None,
     target: Target | None,
 ) -> None:
-    """Generate the most likely tokens with PROGRAM, made by etdev llm.
+    """Generate tokens or text with PROGRAM, made by etdev llm.
 
-    Prints each token when it is known, then tokens per second of prefill and decode, and the
+    Each is the most likely one, or drawn with --temperature; it ends with a token that ends a text.
+    Prints each when it is known, then tokens per second of prefill and decode, and the
     peak memory of this process. --check compares tokens and logits at every step with PyTorch,
     which sees the whole sequence each time and has no cache. With --runner cpp the same calls are
     repeated in C++, and with --target there.
@@ -71,20 +100,28 @@ def command(  # noqa: PLR0913 - an argument for each option
     \b
     etdev generate net.pte --tokens 1,2,3
     etdev generate net.pte --prompt "Once upon" --tokenizer ./llama --check ./llama
+    etdev generate net.pte --prompt "Hello" --tokenizer ./llama --chat --temperature 0.8 --top-p 0.9
     etdev generate net.pte --tokens 1,2,3 --check ./llama --runner cpp
 
     Exit codes: 0 for success, 1 for an error or logits that differ, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
     if (tokens is None) == (prompt is None) or (prompt is not None and not tokenizer):
         raise click.UsageError("give --tokens, or --prompt with --tokenizer")
+    if chat and not tokenizer:
+        raise click.UsageError("--chat needs --prompt and --tokenizer")
     with working() as say:
+        from etdev_llm.player import Player
+        from etdev_llm.sampling import Sampling
+
         decoder: Any = _tokenizer(tokenizer) if tokenizer else None
-        ids = tokens or decoder.encode(prompt)
+        ids = tokens or _encoded(decoder, str(prompt), chat)
         say("generate", str(program))
         streams = not (options.given("as_json") or decoder)
         told = (lambda token: click.echo(token, err=True)) if streams else (lambda _: None)
-        chosen = _runner(runner, target)
-        player, steps, cache = _steps(program, ids, count, told, chosen)
+        chosen, sampling = _runner(runner, target), Sampling(temperature, top_k, top_p, random_seed)
+        player = Player(program)
+        ends = () if no_stop else player.ends
+        steps, cache = _steps(player, ids, count, chosen, told=told, sampling=sampling, ends=ends)
         checked = None
         if check:
             say("check", check)
@@ -113,21 +150,30 @@ def _runner(name: str | None, target: Target | None) -> Runner:
     return on_target(target, name)[-1] if target else named(name or PYTHON.name)
 
 
+def _encoded(tokenizer: Any, prompt: str, chat: bool) -> list[int]:
+    """Return the tokens of a prompt, in the tokenizer's chat template if it is asked for."""
+    if not chat:
+        return list(tokenizer.encode(prompt))
+    try:
+        message = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
+    except Exception as error:
+        what = f"has no chat template that takes it: {first_line(error)}"
+        raise EtdevError("--chat", what, "leave it out") from error
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
 def _steps(
-    program: Path, ids: list[int], count: int, told: Callable[[int], object], runner: Runner
-) -> tuple[Player, list[Step], list[Any]]:
+    player: Player, ids: list[int], count: int, runner: Runner, **how: Any
+) -> tuple[list[Step], list[Any]]:
     """Generate here, and repeat the calls in another runtime if one is asked for."""
     from etdev.runtime.runners import PYTHON
     from etdev_llm.comparison import replayed
-    from etdev_llm.player import Player
 
-    player = Player(program)
     if any(not 0 <= token < player.vocabulary for token in ids):
         raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
-    steps = player.generate(ids, count, told)
-    if runner is not PYTHON:
-        return player, *replayed(program, steps, runner)
-    return player, steps, player.cache()
+    steps = player.generate(ids, count, **how)
+    return replayed(player.path, steps, runner) if runner is not PYTHON else (steps, player.cache())
 
 
 def _checked(

@@ -5,35 +5,45 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from etdev.app import ProgramFile
 from etdev.errors import RunError, first_line
 from etdev.pte.artifact import Artifact
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
+from etdev_llm.sampling import Sampling
 from etdev_llm.sources import RECIPE, Recipe
 
 
 @frozen
 class Step:
-    """A call: its method and tokens, the position of the first token, logits, and its time."""
+    """A call: its method and tokens, the position of the first token, logits, and its time.
+
+    `chosen` is the token that it was followed by, None for the most likely one.
+    """
 
     method: str
     tokens: tuple[int, ...]
     start: int
     logits: torch.Tensor
     seconds: float
+    chosen: int | None = None
+
+    @property
+    def likeliest(self) -> int:
+        """The most likely token."""
+        return int(self.logits.argmax())
 
     @property
     def next(self) -> int:
-        """The most likely token."""
-        return int(self.logits.argmax())
+        """The token that follows."""
+        return self.likeliest if self.chosen is None else self.chosen
 
 
 @define(eq=False)
@@ -72,27 +82,44 @@ class Player:
         known = json.loads(self._call(RECIPE)[0]) if RECIPE in names else {}
         self.recipe = Recipe(**{"scales": "float32", **known})
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a text, as the configuration names them."""
+        names = {method.name for method in self.artifact.methods}
+        return tuple(map(int, self._call("get_eos_ids"))) if "get_eos_ids" in names else ()
+
     def generate(
-        self, tokens: Sequence[int], count: int, told: Callable[[int], object] = lambda _: None
+        self,
+        tokens: Sequence[int],
+        count: int,
+        told: Callable[[int], object] = lambda _: None,
+        sampling: Sampling | None = None,
+        ends: Collection[int] = (),
     ) -> list[Step]:
-        """Generate `count` tokens behind a prompt, each the most likely one.
+        """Generate `count` tokens behind a prompt, by default each the most likely one.
 
         Args:
             tokens: The prompt.
             count: Tokens to generate.
             told: Called with each token when it is known.
+            sampling: How each is chosen.
+            ends: Tokens after which it stops.
 
         Raises:
             RunError: The cache is too short for it, or a call failed.
         """
         self.refuse_too_long(len(tokens), count)
+        sampling = sampling or Sampling()
         known, steps, done = list(tokens), list[Step](), 0
         for _ in range(count):
             new = known[done:]
             steps.append(self._step(new, done, bool(done)))
             done = len(known)
-            known.append(steps[-1].next)
+            known.append(sampling.choose(steps[-1].logits))
+            steps[-1] = evolve(steps[-1], chosen=known[-1])
             told(known[-1])
+            if known[-1] in ends:
+                break
         return steps
 
     def cache(self) -> list[torch.Tensor]:
