@@ -17,7 +17,7 @@ _STATES = {"hit": "found in the cache", "bypassed": "compiled and not cached"}
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.worker import CallResult
-    from etdev.schema.plan import MethodPlan
+    from etdev.schema.plan import MethodPlan, Plan
     from etdev.verify.output_error import OutputError
     from etdev.verify.verification import Verification
 
@@ -30,11 +30,24 @@ def stages(seconds: Mapping[str, float]) -> str:
 
 
 def shares(method: MethodPlan) -> str:
-    """Return the delegates of a method, and each owner's nodes with their share."""
+    """Return the delegates of a method, and each owner's nodes with their share of the cost."""
     owned, delegates = method.ledger.owned(), len(method.partitions)
-    nodes = sum(owned.values())
-    texts = [f"{name} {count} ({count / nodes:.0%})" for name, count in owned.items()]
+    nodes, costs = sum(owned.values()), method.ledger.shares()
+    parts = {name: costs.get(name, f"{count / nodes:.0%}") for name, count in owned.items()}
+    texts = [f"{name} {count} ({parts[name]})" for name, count in owned.items()]
     return f"{counted(delegates, 'delegate')}, {counted(nodes, 'node')}: {', '.join(texts) or '-'}"
+
+
+def memory(plan: Plan, artifact: Artifact) -> str:
+    """Return the memory that a program needs at its largest sizes, as far as it is known."""
+    arenas = Counter[str]()
+    for own in artifact.methods:
+        for arena in own.arenas:
+            arenas[str(arena.device)] += arena.size_bytes
+    planned = [f"{size(count)} on {device}" for device, count in arenas.items()]
+    weights = {c.target: c.size_bytes for p in plan.partitions for c in p.constants if c.inside}
+    held = f"{size(sum(weights.values()))} of weights in delegates"
+    return f"memory: {', '.join(planned) or 'nothing'} planned, {held}, which need more to run"
 
 
 def outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -14,9 +14,11 @@ from etdev.cli import lowerers, options, outputs, tables, viewing
 from etdev.cli.progress import Display
 from etdev.errors import EtdevError
 from etdev.files import check_writable, publish, unseen, write_text
+from etdev.pte.read import read
 from etdev.report import presenters
 from etdev.report.difference import diff
 from etdev.report.explanation import Explanation
+from etdev.report.holes import holes
 from etdev.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.wording import size
@@ -86,7 +88,9 @@ class Written:
         yield f"{output}: {size(output.stat().st_size)}"
         for method in lowered.plan.methods:
             yield f"{output}: method {method.method}: {tables.shares(method)}"
-            yield from (f"{output}: method {method.method}: {caveat}" for caveat in method.caveats)
+            lines = (*map(str, holes(method)), *method.caveats)
+            yield from (f"{output}: method {method.method}: {line}" for line in lines)
+        yield f"{output}: {tables.memory(lowered.plan, read(output))}"
         yield from (f"{output}: {line}" for line in tables.outcomes(lowered.outcomes))
         if self.before and (difference := diff(self.before, lowered.plan)):
             yield f"{output}: since the last one: {presenters.changes(difference)}"
@@ -105,6 +109,8 @@ class Written:
         methods = [
             {"method": m.method, "delegates": len(m.partitions), "owned": m.ledger.owned()}
             | {"fixes": CONVERTER.unstructure(m.fixes)}
+            | {"costs": CONVERTER.unstructure(m.ledger.costs())}
+            | {"holes": [str(hole) for hole in holes(m)]}
             for m in lowered.plan.methods
         ]
         return {

@@ -14,6 +14,7 @@ from etdev.errors import (
     warn_or_raise,
 )
 from etdev.registry.registry import Registry
+from etdev.schema.cost import Cost, total
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.ledger import Entry, together
 from etdev.schema.limits import Budget
@@ -94,6 +95,23 @@ def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
             f"{budget.fallback_limit} nodes may be left to portable kernels{free}, "
             f"not {len(over)}: {_listed(over)}",
             "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
+        )
+    for plan in plans if budget.fallback_share is not None else ():
+        _check_share(budget, plan, [entry for method, entry in over if method == plan.method])
+
+
+def _check_share(budget: Budget, plan: MethodPlan, over: Sequence[Entry]) -> None:
+    """Refuse a plan whose nodes on portable kernels have a larger part of its cost."""
+    limit, whole = budget.fallback_share or 0, total(plan.ledger.costs())
+    own = sum((entry.cost for entry in over if entry.cost), Cost())
+    most = limit * whole.flops, limit * whole.moved_bytes
+    if own.flops > most[0] or own.moved_bytes > most[1]:
+        slowest = sorted(over, key=lambda entry: -entry.seconds)
+        raise BudgetError(
+            "budget",
+            f"{limit:.0%} of the cost of {plan.method} may be left to portable kernels, not "
+            f"{own.share(whole)}: {_listed([(plan.method, entry) for entry in slowest])}",
+            "raise fallback_share, allow their ops with fallback_ops, or add a plugin",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
+from etdev.graph.flops import CostCounter
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import line_of, module_paths
 from etdev.planner.pinning import Pinning, source_node, source_op
@@ -76,6 +77,7 @@ class Reporter:
 
         Plugins are in claim order; those built in were asked only about unclaimed nodes.
         """
+        counter = CostCounter()
         builtin, entries = {plugin.name for plugin in plugins if plugin.builtin}, []
         for node, op in graph.ops.items():
             owner, partition = self.owners.get(node, (None, None))
@@ -87,6 +89,7 @@ class Reporter:
                 if plugin.name in said or not plugin.builtin
             )
             facts = {**_facts(graph, node), "precision": precisions[node]}
+            facts["cost"] = counter.cost(graph.nodes[graph.number[node]])
             entries.append(Entry(node, op, owner, partition, verdicts, pin=pin, **facts))
         # Without nodes that the final method doesn't have.
         groups = [

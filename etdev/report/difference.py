@@ -9,9 +9,11 @@ from typing import Any
 
 from attrs import frozen
 
+from etdev.schema.cost import Cost
 from etdev.schema.displayed import Displayed
 from etdev.schema.documents import DIFFERENCE
 from etdev.schema.ledger import Entry
+from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.wording import counted
@@ -184,6 +186,7 @@ def _fixes(plan: MethodPlan | None) -> Counter[str]:
 def _figures(plan: Plan) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for method in plan.methods:
+        left = method.ledger.costs().get(PORTABLE, Cost())
         inside = [c.size_bytes for p in method.partitions for c in p.constants if c.inside]
         for what, number in (
             *((f"nodes of {owner}", n) for owner, n in sorted(method.ledger.owned().items())),
@@ -194,6 +197,8 @@ def _figures(plan: Plan) -> dict[str, int]:
                 if precision != PLAIN
             ),
             ("delegates", len(method.partitions)),
+            ("FLOPs on portable kernels", left.flops),
+            ("bytes moved by portable kernels", left.moved_bytes),
             ("copies between devices", len(method.copies)),
             ("bytes copied at every run", sum(c.tensor.size_bytes or 0 for c in method.copies)),
             ("conversions at borders", len(method.conversions)),

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
+from etdev.schema.cost import Cost, total
 from etdev.schema.documents import EXPLANATION
 from etdev.schema.ledger import Entry, Ledger, Verdict
 from etdev.schema.pins import matches
@@ -48,7 +49,7 @@ class Missed:
     """Nodes of one op that the asked plugins don't own, for the same reasons.
 
     Reasons have the texts of the first node. The owner is None for a delegate that the program came
-    with.
+    with. The cost is that of all nodes together, and their part of the method's in words.
     """
 
     method: str
@@ -58,6 +59,8 @@ class Missed:
     modules: tuple[str, ...]
     lines: tuple[str, ...]
     owner: str | None = None
+    cost: Cost | None = None
+    share: str = ""
 
 
 @frozen(slots=False)
@@ -93,8 +96,8 @@ class Explanation:
     def missed(self) -> tuple[Missed, ...]:
         """The matching nodes on portable kernels, or those that the query's plugin doesn't own.
 
-        They are grouped by method, op, owner and reasons, most nodes first; a plugin's own refusals
-        come before those that the host made.
+        They are grouped by method, op, owner and reasons, those that take longest first; a plugin's
+        own refusals come before those that the host made.
         """
         plugin = self.query.plugin
         groups: dict[Any, list[Entry]] = {}
@@ -103,14 +106,29 @@ class Explanation:
                 continue
             codes = tuple((v.plugin, v.code) for v in self._said(entry))
             groups.setdefault((method.method, entry.op, entry.owner, codes), []).append(entry)
-        missed = []
-        for (method, op, owner, _), entries in groups.items():
+        missed, taken = [], {}
+        for (name, op, owner, _), entries in groups.items():
             reasons = tuple(self._said(entries[0]))
             nodes = tuple(entry.node for entry in entries)
             modules = dict.fromkeys(entry.module for entry in entries if entry.module)
             lines = dict.fromkeys(entry.line for entry in entries if entry.line)
-            missed.append(Missed(method, op, reasons, nodes, tuple(modules), tuple(lines), owner))
-        return tuple(sorted(missed, key=lambda item: (self._is_lost(item), -len(item.nodes))))
+            where, cost = (
+                (tuple(modules), tuple(lines)),
+                sum((e.cost for e in entries if e.cost), Cost()),
+            )
+            share = self._share(name, cost)
+            missed.append(Missed(name, op, reasons, nodes, *where, owner, cost, share))
+            taken[nodes] = sum(entry.seconds for entry in entries)
+
+        def rank(item: Missed) -> tuple[bool, float, int]:
+            return self._is_lost(item), -taken[item.nodes], -len(item.nodes)
+
+        return tuple(sorted(missed, key=rank))
+
+    def _share(self, method: str, cost: Cost) -> str:
+        """Return the part of a method's cost in words."""
+        whole = total(self.plan[method].ledger.costs())
+        return "" if whole.vanishes else "none at run time" if cost.vanishes else cost.share(whole)
 
     def _is_lost(self, missed: Missed) -> bool:
         """Return True if the query's plugin didn't refuse these nodes itself."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from etdev.report.difference import Difference
 from etdev.report.explanation import Explanation, Query
+from etdev.report.holes import holes
 from etdev.report.sheet import Sheet
 from etdev.schema.ledger import Entry, together
 from etdev.schema.partition import Partition
@@ -48,14 +49,20 @@ def sheets(value: Any) -> Iterator[Sheet]:
 def _method(method: MethodPlan) -> Iterator[Sheet]:
     """Yield owners, partitions, pins, copies, simplified nodes, and ops that fall back and why."""
     counts = Counter(partition.plugin for partition in method.partitions)
-    precisions = method.ledger.precisions()
+    precisions, shares = method.ledger.precisions(), method.ledger.shares()
     owners = [
-        (owner, str(counts[owner] or "-"), str(nodes), _kinds(precisions[owner]))
-        for owner, nodes in method.ledger.owned().items()
+        (
+            owner,
+            str(counts[owner] or "-"),
+            str(n),
+            shares.get(owner, "-"),
+            _kinds(precisions[owner]),
+        )
+        for owner, n in method.ledger.owned().items()
     ]
     if method.copied_bytes:
-        owners.append(("stored again", "-", size(method.copied_bytes), "-"))
-    columns = ("owner", "delegates", "nodes", "precision")
+        owners.append(("stored again", "-", size(method.copied_bytes), "-", "-"))
+    columns = ("owner", "delegates", "nodes", "cost", "precision")
     yield Sheet(columns, owners, f"method {method.method}")
     yield _partitions(method, method.partitions)
     pinned = [entry for entry in method.ledger if entry.pin]
@@ -67,6 +74,7 @@ def _method(method: MethodPlan) -> Iterator[Sheet]:
     yield from _filled(
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
         _moved([method]),
+        Sheet(("slow",), [(str(hole).removeprefix("slow: "),) for hole in holes(method)]),
         Sheet(("differs from PyTorch",), [(caveat,) for caveat in method.caveats]),
         _simplified([method]),
         fixed([method]),
@@ -189,6 +197,9 @@ def _node(method: MethodPlan, entry: Entry) -> Iterator[Sheet]:
     names = ["op", "source_op", "module", "line", "owner", "partition", "precision", "inputs"]
     rows = [(name.replace("_", " "), _cell(getattr(entry, name))) for name in names]
     rows.append(("pin", _pin(entry)))
+    if cost := entry.cost:
+        work = f"{cost.flops:,} FLOPs, {size(cost.moved_bytes)} moved"
+        rows.append(("cost", "none at run time" if cost.vanishes else work))
     rows += [(verdict.plugin, f"{verdict.code} {verdict.text}") for verdict in entry.verdicts]
     for group in method.ledger.groups:
         if entry.node in group.nodes:
@@ -237,5 +248,6 @@ def missed(explanation: Explanation, every: bool = False) -> Sheet:
     for item in explanation.missed:
         owner = [item.owner or "-"] if plugin else []
         where = listed(item.lines or item.modules, None if every else _NAMED)
-        rows.append((item.op, str(len(item.nodes)), *owner, together(item.reasons), where))
-    return Sheet((title, "nodes", *(["owner"] if plugin else []), "why", "where"), rows)
+        cost = item.share or "-"
+        rows.append((item.op, str(len(item.nodes)), cost, *owner, together(item.reasons), where))
+    return Sheet((title, "nodes", "cost", *(["owner"] if plugin else []), "why", "where"), rows)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from attrs import frozen
 
+from etdev.schema.cost import Cost, seconds, total
 from etdev.schema.pins import PORTABLE, Pin
 from etdev.schema.reasons import CLAIMED, FOREIGN
 
@@ -54,6 +55,7 @@ class Entry:
         values: Names of its values if it has several, as in the `inputs` of other entries.
         precision: `int8`, or `8da4w` and `int8w` in torchao's words, in a quantised pattern of its
             partition, else the dtype that it computes in; empty for numbers, and if unknown.
+        cost: Its cost at the largest declared sizes; None if nothing bounds one of them.
     """
 
     node: str
@@ -69,6 +71,12 @@ class Entry:
     values: tuple[str, ...] = ()
     source: str = ""
     precision: str = ""
+    cost: Cost | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Its predicted time in one thread, which ranks nodes."""
+        return seconds(self.cost or Cost(), self.op, delegated=not self.falls_back)
 
     @property
     def foreign(self) -> bool:
@@ -148,6 +156,21 @@ class Ledger:
         `portable` stands for portable kernels, `foreign` for delegates that the program came with.
         """
         return dict(Counter(entry.holder for entry in self).most_common())
+
+    def costs(self) -> dict[str, Cost]:
+        """Return the cost of the nodes of each owner, those with the most nodes first."""
+        costs = dict.fromkeys(self.owned(), Cost())
+        for entry in self:
+            costs[entry.holder] += entry.cost or Cost()
+        return costs
+
+    def shares(self) -> dict[str, str]:
+        """Return the part of the cost that each owner has, in words; empty if none is known."""
+        costs = self.costs()
+        whole = total(costs)
+        if whole.vanishes:
+            return {}
+        return {owner: own.share(whole) for owner, own in costs.items()}
 
     def precisions(self) -> dict[str, dict[str, int]]:
         """Return the number of nodes per owner and precision, most first."""

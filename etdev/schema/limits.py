@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from attrs import asdict, converters, evolve, field, frozen
-from attrs.validators import and_, deep_iterable, ge, gt, instance_of, lt, min_len, optional
+from attrs.validators import and_, deep_iterable, ge, gt, instance_of, le, lt, min_len, optional
 
 from etdev.errors import BudgetError, PluginError
 from etdev.schema.converters import frozen_tuple
@@ -15,6 +15,7 @@ from etdev.schema.structuring import structured
 
 _COUNT = optional(and_(instance_of(int), ge(1)))
 _METHODS = optional(and_(min_len(1), deep_iterable(instance_of(str))))
+_SHARE = optional(and_(instance_of((int, float)), ge(0), le(1)))
 _SECONDS = optional(and_(instance_of((int, float)), gt(0), lt(math.inf)))
 
 
@@ -77,11 +78,13 @@ class Budget:
 
     Args:
         max_fallback_nodes: Most nodes on portable kernels, pinned nodes included, apart from those
-            of `fallback_ops`. If left out it is 0, or without limit where `runtime_bytes` is given.
+            of `fallback_ops`. If left out it is 0, or without limit where another limit is given.
         fallback_ops: Globs of op names whose nodes may fall back in any number.
         runtime_bytes: Most bytes of the installed ExecuTorch's libraries that a C++ program needs
             for the `.pte`, as `etdev size` of etdev-cpp lists them. Checked before a `.pte` is
             written.
+        fallback_share: Largest part of a method's FLOPs, and of the bytes that it moves, on
+            portable kernels, such as 0.1, apart from those of `fallback_ops`.
     """
 
     max_fallback_nodes: int | None = field(
@@ -91,13 +94,15 @@ class Budget:
         default=(), converter=frozen_tuple, validator=deep_iterable(instance_of(str))
     )
     runtime_bytes: int | None = field(default=None, validator=_COUNT)
+    fallback_share: float | None = field(default=None, validator=_SHARE)
 
     @property
     def fallback_limit(self) -> float:
         """The most nodes on portable kernels, infinite without a limit."""
         if self.max_fallback_nodes is not None:
             return self.max_fallback_nodes
-        return math.inf if self.runtime_bytes and not self.fallback_ops else 0
+        others = self.fallback_share is not None or (self.runtime_bytes and not self.fallback_ops)
+        return math.inf if others else 0
 
 
 def budget(value: object) -> Budget:

@@ -28,10 +28,12 @@ def planned(mlp_lowered, monkeypatch):
 def test_plan_shows_owners_partitions_and_what_is_left(planned):
     rows = cells(succeeds(f"plan {MLP} --plugin cpu"))
     assert rows[0] == "method forward"
-    assert "cpu 2 3 float32 3" in rows
-    assert "portable - 1 float32 1" in rows
+    assert "cpu 2 3 100 % of the FLOPs, 78 % of the bytes float32 3" in rows
+    assert "portable - 1 22 % of the bytes float32 1" in rows
     assert any(row.startswith("cpu_0 XnnpackBackend cpu default 2 1 (64 B) ") for row in rows)
-    assert any(row.startswith(f"{OP} 1 cpu: {REASON} ") and ".py:" in row for row in rows)
+    assert any(
+        row.startswith(f"{OP} 1 22 % of the bytes cpu: {REASON} ") and ".py:" in row for row in rows
+    )
 
 
 def test_plan_as_json_is_the_plan(mlp_lowered):

@@ -61,7 +61,7 @@ def test_each_is_one_short_line(values):
         "plan": "<Plan forward: 2 delegates, cpu 2, portable 2>",
         "method": "<MethodPlan forward: 2 delegates, cpu 2, portable 2>",
         "lowered": "<Lowered forward: 2 delegates, cpu 3, portable 1>",
-        "difference": "<Difference nodes 1, parts 2, figures 2>",
+        "difference": "<Difference nodes 1, parts 2, figures 3>",
     }
 
 

@@ -1,0 +1,69 @@
+"""Holes of a plan: chains of nodes on slow kernels that take a good part of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from etdev.schema.cost import Cost, seconds
+from etdev.schema.ledger import Entry, together
+from etdev.schema.plan import MethodPlan
+from etdev.schema.wording import counted
+
+# A hole takes this part of the method's predicted time and this long, in seconds, on kernels that
+# are this many times slower than a delegate's.
+_PART, _LEAST_S, _SLOWER = 0.1, 1e-4, 10
+
+
+@frozen
+class Hole:
+    """Nodes that read each other's values on slow kernels.
+
+    Args:
+        nodes: Their entries, in graph order.
+        part: Their part of the method's predicted time.
+    """
+
+    nodes: tuple[Entry, ...]
+    part: float
+
+    def __str__(self) -> str:
+        slowest = max(self.nodes, key=lambda entry: entry.seconds)
+        more = len(self.nodes) - 1
+        place = slowest.module or slowest.line or slowest.node
+        others = f" and {counted(more, 'node')} beside it" if more else ""
+        return (
+            f"slow: {slowest.op} of {place}{others} on portable kernels, about {self.part:.0%} of "
+            f"the time: {together(slowest.reasons)}; change that, or add a plugin that takes it"
+        )
+
+
+def holes(method: MethodPlan) -> list[Hole]:
+    """Return the holes of a method, those that take longest first."""
+    whole = sum(entry.seconds for entry in method.ledger)
+    found = []
+    for chain in _chains(method):
+        spent = sum(entry.seconds for entry in chain)
+        if spent > max(_PART * whole, _LEAST_S):
+            found.append(Hole(tuple(chain), spent / whole))
+    return sorted(found, key=lambda hole: -hole.part)
+
+
+def _chains(method: MethodPlan) -> Iterator[list[Entry]]:
+    """Yield the nodes on slow kernels, those together that read one another's values."""
+    chains: dict[str, list[Entry]] = {}
+    for entry in method.ledger:
+        if not (entry.falls_back and _is_slow(entry)):
+            continue
+        own = [entry]
+        for name in entry.inputs:
+            if name in chains and chains[name] is not own:
+                own = chains[name] + own
+        chains |= {name: own for each in own for name in (each.node, *each.values)}
+    yield from {id(chain): chain for chain in chains.values()}.values()
+
+
+def _is_slow(entry: Entry) -> bool:
+    ideal = seconds(entry.cost or Cost(), entry.op, delegated=True)
+    return entry.seconds >= _SLOWER * ideal > 0

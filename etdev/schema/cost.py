@@ -1,0 +1,67 @@
+"""The cost of nodes at their largest declared sizes, and how fast kernels are.
+
+The speeds come from tests/benchmarks/kernels.py, in one thread, rounded to one digit. They rank
+nodes and warn of slow ones; no byte of a .pte depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from attrs import frozen
+
+# Operations and bytes per second of a delegate, of ExecuTorch's optimised kernels, and of the rest.
+_DELEGATE, _OPTIMISED, _PORTABLE = (2e11, 2e10), (5e10, 5e9), (8e8, 8e8)
+_WITH_OPTIMISED = (
+    *("add", "bmm", "div", "elu", "exp", "gelu", "le", "linear", "log_softmax", "mm", "mul"),
+    *("native_layer_norm", "sub", "sum", "where", "cat", "clone", "_clone_dim_order", "embedding"),
+)
+
+
+@frozen
+class Cost:
+    """The work of nodes, each called once.
+
+    Args:
+        flops: Floating-point operations by torch's count, which has those of products,
+            convolutions and attention. A multiplication and an addition are two.
+        moved_bytes: Bytes that are read and written, weights included. A view has none.
+    """
+
+    flops: int = 0
+    moved_bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.flops + other.flops, self.moved_bytes + other.moved_bytes)
+
+    @property
+    def vanishes(self) -> bool:
+        """True if there is nothing to do at run time."""
+        return not (self.flops or self.moved_bytes)
+
+    def share(self, whole: Cost) -> str:
+        """Return its part of a program's cost: `3 % of the FLOPs, 41 % of the bytes`."""
+        parts = (
+            (self.flops, whole.flops, "FLOPs"),
+            (self.moved_bytes, whole.moved_bytes, "bytes"),
+        )
+        texts = [f"{_percent(own / every)} of the {unit}" for own, every, unit in parts if own]
+        return ", ".join(texts) or "none of the cost"
+
+
+def total(costs: Mapping[str, Cost]) -> Cost:
+    """Return the cost of several owners together."""
+    return reduce(Cost.__add__, costs.values(), Cost())
+
+
+def seconds(cost: Cost, op: str, delegated: bool) -> float:
+    """Return the predicted time of an op; the slower of computing and of moving bytes counts."""
+    packet = op.split(".")[1] if "." in op else op
+    known = packet in _WITH_OPTIMISED
+    flops, moved = _DELEGATE if delegated else _OPTIMISED if known else _PORTABLE
+    return max(cost.flops / flops, cost.moved_bytes / moved)
+
+
+def _percent(part: float) -> str:
+    return "less than 1 %" if 0 < part < 0.005 else f"{part:.0%}".replace("%", " %")
