@@ -91,6 +91,19 @@ def softmax_of_halves(x: torch.Tensor) -> torch.Tensor:
 fails("convolution-volumes", lambda x: functional.conv3d(x, x[:, :, :2, :2, :2]), VOLUME)
 fails("_softmax-half_to_float", softmax_of_halves, X.half(), tolerance=1e-4)
 fails("constant_pad_nd-crops", lambda x: functional.pad(x, (-1, 1)), X)
+fails(
+    "avg_pool2d_backward",
+    lambda slope, x: aten.avg_pool2d_backward(slope, x, [2], [2], [0], False, True, None),
+    (VOLUME[0, :, ::2, ::2], VOLUME[0]),
+)
+fails(
+    "_adaptive_avg_pool2d_backward",
+    aten._adaptive_avg_pool2d_backward,
+    (VOLUME[0, :, :2], VOLUME[0]),
+)
+fails(
+    "dequantize.self", lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(), X
+)
 fails("cumsum-of_a_number", lambda x: x.cumsum(0), torch.tensor(2.0))
 fails(
     "masked_select-more",

@@ -113,7 +113,7 @@ def test_the_partitioner_is_right_or_refuses(name, judges):
 # norm, which the wheel's runtime has an optimised one for, and the optimised one of linear layers,
 # which ExecuTorch's own loop decomposes (tests/unit/edge/test_products.py).
 ALIKE = {
-    *("native_layer_norm", "linear"),
+    *("native_layer_norm", "linear", "quantize_per_tensor", "int_repr"),
     *("sub.Scalar", "_to_copy", "unfold", "narrow", "var.dim", "_upsample_bilinear2d_aa.vec"),
     *("_fft_r2c", "quantize_per_tensor.tensor", "dequantize_per_tensor.tensor"),
     *("quantize_per_token", "grouped_mm_fallback"),
