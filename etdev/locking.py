@@ -90,8 +90,8 @@ class Lock:
 
 def setup_of(compilation: Compilation) -> dict[str, Any]:
     """Return the setup that, with the model, determines a .pte."""
-    plugins, options = compilation.composition.delegating, compilation.composition.options
-    names = [plugin.distribution for plugin in plugins if plugin.version]
+    plugins, options = compilation.composition.plugins, compilation.composition.options
+    names = [p.distribution for p in plugins if p.version and not p.builtin]
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "versions": versions(names),

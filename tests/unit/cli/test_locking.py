@@ -55,8 +55,9 @@ def test_the_same_is_made_again_without_and_with_the_cache(desk):
 
 def test_a_lock_tells_what_the_pte_was_made_with(desk):
     lock = json.loads((desk / "etdev.lock").read_text())
-    (plugin,) = lock["setup"]["plugins"]
-    assert (plugin["name"], plugin["options"]["per_op"]) == ("cpu", "False")
+    cpu, portable = lock["setup"]["plugins"]
+    assert (cpu["name"], cpu["options"]["per_op"]) == ("cpu", "False")
+    assert (portable["name"], portable["options"]["kernels"]) == ("portable", "optimized")
     assert {"torch", "executorch", "etdev"} <= lock["setup"]["versions"].keys()
     keys = [partition["key"] for partition in lock["program"]["forward"]]
     assert [len(key) for key in keys] == [64, 64]
@@ -88,12 +89,24 @@ def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
         ),
         (
             "[plugins.openvino]\n[plugins.cpu]\n",
-            "the list of plugins was cpu, and is openvino, cpu",
+            "the list of plugins was cpu, portable, and is openvino, cpu, portable",
+        ),
+        (
+            '[plugins.cpu]\n[plugins.portable.options]\nkernels = "portable"\n',
+            "option kernels of plugin portable was optimized, and is portable",
         ),
         ("strict = true\n[plugins.cpu]\n", "strict was False, and is True"),
         ('on_failure = "fallback"\n[plugins.cpu]\n', "on_failure was error, and is fallback"),
     ],
-    ids=["an option", "a limit", "a pin", "a plugin", "strict", "what becomes of failures"],
+    ids=[
+        "an option",
+        "a limit",
+        "a pin",
+        "a plugin",
+        "kernels",
+        "strict",
+        "what becomes of failures",
+    ],
 )
 def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
     (desk / "registry.toml").write_text('unlisted = "ignore"\n' + registry)
