@@ -124,7 +124,7 @@ class Builder:
                 # Such as about a pin that matches nothing, or a registry without plugins.
                 warnings.simplefilter("ignore")
                 lowered = self._lowered(candidate)
-                path = lowered.save(place / "program.pte")
+                path = lowered.save(place / "program.pte", with_ledger=True)
             return _described(candidate, path, lowered, time.perf_counter() - start)
         except EtdevError as error:
             cause: Any = error

@@ -91,7 +91,8 @@ def test_a_clear_win_is_written_with_all_that_makes_it_again(tuned, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         *("net.lock", "net.pte", "net.registry.toml", "net.tuning.json", "store"),
     ]
-    again = Lowerer(registry=tuning.registry).lower(*nets.mlp()).save(tmp_path / "again.pte")
+    lowered = Lowerer(registry=tuning.registry).lower(*nets.mlp())
+    again = lowered.save(tmp_path / "again.pte", with_ledger=True)
     assert again.read_bytes() == tuning.program.read_bytes()
     text = (tmp_path / "net.tuning.json").read_text()
     assert TUNING.read(text, Report, "net") == report
@@ -102,7 +103,8 @@ def test_without_a_clear_win_the_untuned_plan_stays_and_it_says_so(tuned):
     tuning = tuned(Scripted(lambda _: 5, noise=0.05))
     assert tuning.report.chosen == "untuned"
     assert "untuned" in tuning.report.verdict
-    untuned = Lowerer(["cpu"]).lower(*nets.mlp()).save(tuning.program.parent / "plain.pte")
+    lowered = Lowerer(["cpu"]).lower(*nets.mlp())
+    untuned = lowered.save(tuning.program.parent / "plain.pte", with_ledger=True)
     assert untuned.read_bytes() == tuning.program.read_bytes()
 
 

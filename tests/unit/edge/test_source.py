@@ -230,7 +230,7 @@ def test_an_error_of_an_export_names_the_users_line_below_forward():
     )
 
 
-def test_example_inputs_that_do_not_fit_are_told_from_a_model_that_torch_cannot_trace(capfd):
+def test_example_inputs_that_do_not_fit_are_told_from_a_model_that_torch_cannot_trace():
     wide = export_error(lambda x: x @ torch.ones(3, 2), torch.ones(2, 4))
     assert wide.what.startswith(
         "forward() fails in eager PyTorch with these inputs: RuntimeError: mat1 and mat2 shapes "
@@ -246,7 +246,6 @@ def test_example_inputs_that_do_not_fit_are_told_from_a_model_that_torch_cannot_
     )
     one = export_error(lambda x: x * 2, torch.ones(1, 3), batch=Dim("batch", max=8))
     assert one.cure.startswith("give an example that is larger than 1 there")
-    assert capfd.readouterr().err == ""
 
 
 def test_torch_prints_no_graph_of_a_model_that_it_cannot_trace(capfd):
