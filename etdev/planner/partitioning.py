@@ -191,11 +191,17 @@ class Partitioning:
             for piece, said in self.given_up.items()
             if piece in form.pieces and plugin in said
         } | self.patterns.bars(plugin, {})
-        for op in set(form.pieces.values()) - self.torn.keys() - owned:
+        computing: dict[str, list[str]] = {op: [] for op in form.pieces.values()}
+        for piece, op in form.pieces.items():
+            computing[op] += [] if moves(_node(form, piece)) else [piece]
+        for op in computing.keys() - self.torn.keys() - owned:
             if verdict := given_up.get(op):
                 self.reporter.lost([op], verdict)
             elif self.forms.pinning.allowed(op, [plugin]):
-                self.reporter.lost([op], verdict_of(plugin, reasons.PIECES))
+                verdict = verdict_of(plugin, reasons.PIECES)
+                if why := self.reporter.refusal(plugin, computing[op]):
+                    verdict = evolve(verdict, text=f"{verdict.text}: {why}")
+                self.reporter.lost([op], verdict)
 
     def _draft(self, plugin: str, offers: Sequence[Offer], limits: Limits) -> None:
         """Form partitions of the nodes that a plugin can have; give up those below its limits."""

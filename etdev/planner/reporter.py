@@ -66,6 +66,11 @@ class Reporter:
             if self.owners.get(node, ("", None))[0] != verdict.plugin:
                 self._say(node, verdict)
 
+    def refusal(self, plugin: str, nodes: Iterable[str]) -> str:
+        """Return why a plugin lacks the first of some nodes that it said something about."""
+        said = (self._verdicts.get(node, {}).get(plugin) for node in nodes)
+        return next((verdict.text for verdict in said if verdict), "")
+
     def ledger(
         self,
         graph: MethodGraph,

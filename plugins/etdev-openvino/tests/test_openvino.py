@@ -32,6 +32,7 @@ from torchao.quantization.granularity import PerAxis, PerGroup
 from etdev import Lowerer, Pin
 from etdev.errors import PluginError
 from etdev.lowerer import Settings
+from etdev.registry import PluginEntry, Registry
 from etdev.registry.answers import probe
 from etdev.registry.selection import from_object
 from etdev.upstream.trees import flat
@@ -77,6 +78,8 @@ def in_pieces(program):
 
 
 QUICK = ("conv_net", "llama")
+# Else linear layers stay whole for ExecuTorch's optimised kernels.
+IN_PIECES = Registry((PluginEntry("portable", options={"kernels": "portable"}),))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +88,8 @@ QUICK = ("conv_net", "llama")
 def test_it_claims_what_the_partitioner_takes_less_what_it_refuses(name):
     module, inputs = MODELS[name]()
     program = in_pieces(torch.export.export(module, inputs))
-    ledger = Lowerer([OpenVinoPlugin()]).plan(program)["forward"].ledger
-    edge = Lowerer([]).lower(program).edge.exported_program()
+    ledger = Lowerer([OpenVinoPlugin()], registry=IN_PIECES).plan(program)["forward"].ledger
+    edge = Lowerer([], registry=IN_PIECES).lower(program).edge.exported_program()
     with contextlib.redirect_stdout(io.StringIO()):
         tagged = OpenvinoPartitioner([]).partition(edge).tagged_exported_program
     theirs = {n.name for n in tagged.graph.nodes if "delegation_tag" in n.meta}
@@ -219,7 +222,7 @@ def test_a_linear_layer_that_it_leaves_stays_whole_for_others():
 
 
 def test_it_prepares_no_constants_for_others():
-    plan = Lowerer([OPENVINO]).plan(*nets.mlp())["forward"]
+    plan = Lowerer([OPENVINO], registry=IN_PIECES).plan(*nets.mlp())["forward"]
     transposes = [entry for entry in plan.ledger if "permute_copy" in entry.op]
     assert {entry.verdicts[0].code for entry in transposes} == {"constant"}
 
@@ -330,7 +333,7 @@ def test_a_layer_of_torchao_is_not_torn_for_the_view_that_it_ends_with():
     plan = Lowerer(["openvino", "cpu"]).plan(net, (torch.randn(1, 1, 64),))["forward"]
     linears = [entry for entry in plan.ledger if entry.op == "aten.linear.default"]
     assert [entry.owner for entry in linears] == ["cpu", "cpu"]
-    assert {v.code for e in linears for v in e.verdicts if v.plugin == "openvino"} == {"torn"}
+    assert {v.code for e in linears for v in e.verdicts if v.plugin == "openvino"} == {"pieces"}
     assert plan.owner("aten_mul_tensor_1") == "openvino"
     assert not plan.fallback
 
