@@ -13,7 +13,7 @@ from torch.utils.flop_counter import flop_registry
 
 from etdev.graph.nodes import upper_bound
 from etdev.graph.ops import aten_op
-from etdev.schema.cost import Cost
+from etdev.schema.cost import Workload
 from etdev.upstream.operators import base_name
 from etdev.upstream.trees import pytree
 
@@ -38,11 +38,11 @@ class CostCounter:
     def __init__(self) -> None:
         self._bounds: dict[str, int | None] = {}
 
-    def cost(self, node: Node) -> Cost | None:
+    def cost(self, node: Node) -> Workload | None:
         """Return the cost of one call of a node; None if nothing bounds one of its sizes."""
         name = base_name(node.target)
         if name in _FREE:
-            return Cost()
+            return Workload()
         sources = [source.meta.get("val") for source in node.all_input_nodes]
         read = [self._bytes(value) for value in pytree.tree_leaves(sources)]
         written = [self._bytes(value) for value in pytree.tree_leaves(node.meta.get("val"))]
@@ -52,7 +52,7 @@ class CostCounter:
         parts = name.removesuffix("_copy") in _PARTS
         least = [min(size or 0, most) if parts else size or 0 for size in read]
         inside = [own for branch in _branches(node) for own in map(self.cost, branch) if own]
-        return sum(inside, Cost(self._flops(node), most + sum(least)))
+        return sum(inside, Workload(self._flops(node), most + sum(least)))
 
     def _flops(self, node: Node) -> int:
         packet: Any = getattr(aten_op(node.target), "overloadpacket", None)

@@ -14,7 +14,7 @@ from etdev.errors import (
     warn_or_raise,
 )
 from etdev.registry.registry import Registry
-from etdev.schema.cost import Cost, total
+from etdev.schema.cost import Workload, total
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.ledger import Entry, together
 from etdev.schema.limits import Budget
@@ -103,7 +103,7 @@ def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
 def _check_share(budget: Budget, plan: MethodPlan, over: Sequence[Entry]) -> None:
     """Refuse a plan whose nodes on portable kernels have a larger part of its cost."""
     limit, whole = budget.fallback_share or 0, total(plan.ledger.costs())
-    own = sum((entry.cost for entry in over if entry.cost), Cost())
+    own = sum((entry.cost for entry in over if entry.cost), Workload())
     most = limit * whole.flops, limit * whole.moved_bytes
     if own.flops > most[0] or own.moved_bytes > most[1]:
         slowest = sorted(over, key=lambda entry: -entry.seconds)

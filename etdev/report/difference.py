@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev.schema.cost import Cost
+from etdev.schema.cost import Workload
 from etdev.schema.displayed import Displayed
 from etdev.schema.documents import DIFFERENCE
 from etdev.schema.ledger import Entry
@@ -186,7 +186,7 @@ def _fixes(plan: MethodPlan | None) -> Counter[str]:
 def _figures(plan: Plan) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for method in plan.methods:
-        left = method.ledger.costs().get(PORTABLE, Cost())
+        left = method.ledger.costs().get(PORTABLE, Workload())
         inside = [c.size_bytes for p in method.partitions for c in p.constants if c.inside]
         for what, number in (
             *((f"nodes of {owner}", n) for owner, n in sorted(method.ledger.owned().items())),

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import asdict, field, frozen
 
-from etdev.schema.cost import Cost, total
+from etdev.schema.cost import Workload, total
 from etdev.schema.documents import EXPLANATION
 from etdev.schema.ledger import Entry, Ledger, Verdict
 from etdev.schema.pins import matches
@@ -59,7 +59,7 @@ class Missed:
     modules: tuple[str, ...]
     lines: tuple[str, ...]
     owner: str | None = None
-    cost: Cost | None = None
+    cost: Workload | None = None
     share: str = ""
 
 
@@ -114,7 +114,7 @@ class Explanation:
             lines = dict.fromkeys(entry.line for entry in entries if entry.line)
             where, cost = (
                 (tuple(modules), tuple(lines)),
-                sum((e.cost for e in entries if e.cost), Cost()),
+                sum((e.cost for e in entries if e.cost), Workload()),
             )
             share = self._share(name, cost)
             missed.append(Missed(name, op, reasons, nodes, *where, owner, cost, share))
@@ -125,7 +125,7 @@ class Explanation:
 
         return tuple(sorted(missed, key=rank))
 
-    def _share(self, method: str, cost: Cost) -> str:
+    def _share(self, method: str, cost: Workload) -> str:
         """Return the part of a method's cost in words."""
         whole = total(self.plan[method].ledger.costs())
         return "" if whole.vanishes else "none at run time" if cost.vanishes else cost.share(whole)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from etdev.schema.cost import Cost, seconds
+from etdev.schema.cost import Workload, seconds
 from etdev.schema.ledger import Entry, together
 from etdev.schema.plan import MethodPlan
 from etdev.schema.wording import counted
@@ -65,5 +65,5 @@ def _chains(method: MethodPlan) -> Iterator[list[Entry]]:
 
 
 def _is_slow(entry: Entry) -> bool:
-    ideal = seconds(entry.cost or Cost(), entry.op, delegated=True)
+    ideal = seconds(entry.cost or Workload(), entry.op, delegated=True)
     return entry.seconds >= _SLOWER * ideal > 0

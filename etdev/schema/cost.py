@@ -20,7 +20,7 @@ _WITH_OPTIMISED = (
 
 
 @frozen
-class Cost:
+class Workload:
     """The work of nodes, each called once.
 
     Args:
@@ -32,15 +32,15 @@ class Cost:
     flops: int = 0
     moved_bytes: int = 0
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.flops + other.flops, self.moved_bytes + other.moved_bytes)
+    def __add__(self, other: Workload) -> Workload:
+        return Workload(self.flops + other.flops, self.moved_bytes + other.moved_bytes)
 
     @property
     def vanishes(self) -> bool:
         """True if there is nothing to do at run time."""
         return not (self.flops or self.moved_bytes)
 
-    def share(self, whole: Cost) -> str:
+    def share(self, whole: Workload) -> str:
         """Return its part of a program's cost: `3 % of the FLOPs, 41 % of the bytes`."""
         parts = (
             (self.flops, whole.flops, "FLOPs"),
@@ -50,12 +50,12 @@ class Cost:
         return ", ".join(texts) or "none of the cost"
 
 
-def total(costs: Mapping[str, Cost]) -> Cost:
+def total(costs: Mapping[str, Workload]) -> Workload:
     """Return the cost of several owners together."""
-    return reduce(Cost.__add__, costs.values(), Cost())
+    return reduce(Workload.__add__, costs.values(), Workload())
 
 
-def seconds(cost: Cost, op: str, delegated: bool) -> float:
+def seconds(cost: Workload, op: str, delegated: bool) -> float:
     """Return the predicted time of an op; the slower of computing and of moving bytes counts."""
     packet = op.split(".")[1] if "." in op else op
     known = packet in _WITH_OPTIMISED

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from attrs import frozen
 
-from etdev.schema.cost import Cost, seconds, total
+from etdev.schema.cost import Workload, seconds, total
 from etdev.schema.pins import PORTABLE, Pin
 from etdev.schema.reasons import CLAIMED, FOREIGN
 
@@ -71,12 +71,12 @@ class Entry:
     values: tuple[str, ...] = ()
     source: str = ""
     precision: str = ""
-    cost: Cost | None = None
+    cost: Workload | None = None
 
     @property
     def seconds(self) -> float:
         """Its predicted time in one thread, which ranks nodes."""
-        return seconds(self.cost or Cost(), self.op, delegated=not self.falls_back)
+        return seconds(self.cost or Workload(), self.op, delegated=not self.falls_back)
 
     @property
     def foreign(self) -> bool:
@@ -157,11 +157,11 @@ class Ledger:
         """
         return dict(Counter(entry.holder for entry in self).most_common())
 
-    def costs(self) -> dict[str, Cost]:
+    def costs(self) -> dict[str, Workload]:
         """Return the cost of the nodes of each owner, those with the most nodes first."""
-        costs = dict.fromkeys(self.owned(), Cost())
+        costs = dict.fromkeys(self.owned(), Workload())
         for entry in self:
-            costs[entry.holder] += entry.cost or Cost()
+            costs[entry.holder] += entry.cost or Workload()
         return costs
 
     def shares(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from etdev import Lowerer, diff
 from etdev.errors import BudgetError
 from etdev.report.explanation import Explanation
 from etdev.report.holes import holes
-from etdev.schema.cost import Cost
+from etdev.schema.cost import Workload
 
 IMAGE = torch.randn(1, 3, 32, 32)
 
@@ -49,9 +49,9 @@ def test_views_cost_nothing_and_parts_of_a_table_what_is_read() -> None:
     table = torch.randn(1000, 6)
     plan = plan_of(Function(function), torch.randn(3, 4), torch.tensor([1, 2]), plugins=[])
     costs = {entry.op: entry.cost for entry in plan.ledger}
-    assert costs["aten.view_copy.default"] == Cost()
-    assert costs["aten.exp.default"] == Cost(0, 2 * 12 * 4)
-    assert costs["aten.index.Tensor"] == Cost(0, 2 * 12 * 4 + 2 * 8)
+    assert costs["aten.view_copy.default"] == Workload()
+    assert costs["aten.exp.default"] == Workload(0, 2 * 12 * 4)
+    assert costs["aten.index.Tensor"] == Workload(0, 2 * 12 * 4 + 2 * 8)
     shown = {item.op: item.share for item in Explanation(one(plan)).missed}
     assert shown["aten.view_copy.default"] == "none at run time"
 
@@ -66,7 +66,7 @@ def test_a_dynamic_size_counts_at_its_largest() -> None:
     module, rows = nn.Linear(4, 8), torch.export.Dim("rows", max=50)
     program = torch.export.export(module, (torch.randn(3, 4),), dynamic_shapes=({0: rows},))
     (entry,) = Lowerer(["cpu"]).plan(program)["forward"].ledger
-    assert entry.cost == Cost(2 * 50 * 4 * 8, 4 * (50 * 4 + 50 * 8 + 4 * 8 + 8))
+    assert entry.cost == Workload(2 * 50 * 4 * 8, 4 * (50 * 4 + 50 * 8 + 4 * 8 + 8))
 
 
 class Doubles(nn.Module):
