@@ -18,7 +18,7 @@ _PART, _LEAST_S, _SLOWER = 0.1, 1e-4, 10
 
 @frozen
 class Hole:
-    """Nodes that read each other's values on slow kernels.
+    """Nodes that read each other's values on slow kernels, or are alike in one module.
 
     Args:
         nodes: Their entries, in graph order.
@@ -42,11 +42,17 @@ class Hole:
 def holes(method: MethodPlan) -> list[Hole]:
     """Return the holes of a method, those that take longest first."""
     whole = sum(entry.seconds for entry in method.ledger)
-    found = []
+    # One line for the pieces of a layer that are alike.
+    alike: dict[tuple[str, str], list[Entry]] = {}
     for chain in _chains(method):
-        spent = sum(entry.seconds for entry in chain)
-        if spent > max(_PART * whole, _LEAST_S):
-            found.append(Hole(tuple(chain), spent / whole))
+        slowest = max(chain, key=lambda entry: entry.seconds)
+        alike.setdefault((slowest.op, slowest.module or slowest.line), []).extend(chain)
+    spent = {key: sum(entry.seconds for entry in nodes) for key, nodes in alike.items()}
+    found = [
+        Hole(tuple(nodes), spent[key] / whole)
+        for key, nodes in alike.items()
+        if spent[key] > max(_PART * whole, _LEAST_S)
+    ]
     return sorted(found, key=lambda hole: -hole.part)
 
 

@@ -89,6 +89,13 @@ def test_slow_nodes_are_one_line_with_module_reason_and_cure() -> None:
     assert text.endswith("; change that, or add a plugin that takes it")
 
 
+def test_pieces_of_a_layer_that_are_alike_are_one_line() -> None:
+    plan = plan_of(nn.Sequential(nn.Conv3d(1, 8, 3), nn.ReLU()), torch.randn(1, 1, 24, 24, 24))
+    (hole,) = holes(plan)
+    assert [entry.op for entry in hole.nodes].count("aten.convolution.default") == 3
+    assert "of 0 and " in str(hole)
+
+
 @pytest.mark.parametrize("make", [nets.mlp, nets.conv_net, nets.bert], ids=["mlp", "conv", "bert"])
 def test_what_is_delegated_or_small_is_no_hole(make: Any) -> None:
     module, inputs = make()
