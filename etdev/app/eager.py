@@ -18,7 +18,7 @@ from etdev.quirks.table import Fixer, Table
 from etdev.schema.method import Method
 from etdev.upstream.trees import flat
 from etdev.verify.oracle import EagerCall, is_random
-from etdev.verify.output_error import OutputError
+from etdev.verify.output_error import errors_of
 from etdev.verify.session import session_of
 from etdev.verify.tolerance import Tolerance
 
@@ -136,9 +136,11 @@ def _error(value: Any, wanted: Any) -> float:
     both = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
     if both and value.dtype != wanted.dtype:
         return math.inf
-    error = OutputError.of(value, expected).max_error
+    if torch.as_tensor(value).shape != expected.shape:
+        return math.inf
     # A whole largest value, or one step.
     allowed = Tolerance(relative=1.0, steps=1).allowed(expected)
+    off = errors_of(torch.as_tensor(value), expected)
     if expected.is_floating_point() or expected.is_complex():
-        return math.inf if math.isnan(error) else error / allowed
-    return 0.0 if error <= allowed else math.inf
+        return float((off / allowed).nan_to_num(math.inf).max()) if off.numel() else 0.0
+    return 0.0 if bool((off <= allowed).all()) else math.inf

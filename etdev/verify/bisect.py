@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, evolve, field
 from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
@@ -113,7 +113,7 @@ class Bisection:
         slack = [max(step, rounding) for step in steps_of(self.program, names)]
         for ran, values in zip(outcome.values, self.values, strict=False):
             expected = [values[name] for name in names]
-            if problem := tolerance.mismatch(ran.outputs, expected, slack=slack):
+            if problem := evolve(tolerance, slack=slack).mismatch(ran.outputs, expected):
                 return problem
         return None
 

@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify import folding
 from etdev.graph.nodes import graph_modules
-from etdev.verify.output_error import compare
+from etdev.verify.output_error import errors_of
 
 # Perturbed calls show how far outputs move. A program rounds in other places, so it may move them
 # this many times as far.
@@ -37,13 +37,18 @@ class EagerCall:
     state: Mapping[str, Any]
     edge: str = ""
 
-    def moved(self, error: float) -> list[float]:
-        """Return how far each output may move if inputs and weights have a relative error."""
-        moved = [0.0] * len(self.outputs)
+    def moved(self, error: float) -> Iterator[list[torch.Tensor]]:
+        """Yield how far each number may move if inputs and weights have a relative error.
+
+        Each of several lists has what was seen so far, by output.
+        """
+        expected = list(map(torch.as_tensor, self.outputs))
+        moved = [torch.zeros(own.shape, dtype=torch.float64) for own in expected]
         for outputs in self._perturbed(error):
-            errors = compare(outputs, self.outputs)
-            moved = [max(a, _MARGIN * b.max_error) for a, b in zip(moved, errors, strict=True)]
-        return moved
+            for far, made, own in zip(moved, map(torch.as_tensor, outputs), expected, strict=True):
+                if made.shape == own.shape:
+                    far.copy_(far.maximum(_MARGIN * errors_of(made, own).nan_to_num(0.0)))
+            yield moved
 
     def undecided(self, error: float) -> list[torch.Tensor]:
         """Return where each output changes if inputs and weights have a relative error.

@@ -26,15 +26,22 @@ class OutputError:
     def of(cls, output: Any, expected: Any) -> OutputError:
         """Measure an output; equal infinities and NaN on both sides are no errors."""
         a, b = torch.as_tensor(output), torch.as_tensor(expected)
-        wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
-        a, b = (value.detach().to("cpu", wide) for value in (a, b))
         if a.shape != b.shape or not b.numel():
             return cls(0.0 if a.shape == b.shape else math.inf, 0.0)
-        error = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
-        return cls(float(error.max()), float(b.abs().max()))
+        return cls(float(errors_of(a, b).max()), float(_wide(b).abs().max()))
 
     def __str__(self) -> str:
         return f"max error {self.max_error:.3g} (largest value {self.max_value:.3g})"
+
+
+def errors_of(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Return the absolute error of each number; equal infinities and NaN have none."""
+    a, b = _wide(output), _wide(expected)
+    return torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().to("cpu", torch.complex128 if value.is_complex() else torch.float64)
 
 
 def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[OutputError]:

@@ -28,8 +28,8 @@ def test_an_error_above_the_tolerance_is_a_mismatch_and_nan_always_is(value, dep
         ([1.0, NAN, NAN], [1.0, 2.0, 3.0], "is NaN at [1], in eager PyTorch 2 (2 such values)"),
         ([[1.0, 2.0]], [[1.0, INF]], "is 2 at [0, 1], in eager PyTorch inf"),
         (-INF, INF, "is -inf, in eager PyTorch inf"),
-        ([1e308], [-1e308], "is off by inf (largest value 1e+308, tolerance 1.0e+304)"),
-        ([2 + 1j], [2 + 3j], "is off by 2 (largest value 3.61, tolerance 3.6e-04)"),
+        ([1e308], [-1e308], "is off by inf at [0] (largest value 1e+308, tolerance 1.0e+304)"),
+        ([2 + 1j], [2 + 3j], "is off by 2 at [0] (largest value 3.61, tolerance 3.6e-04)"),
     ],
 )
 def test_a_mismatch_says_in_words_what_is_no_number(value, eager, told):
