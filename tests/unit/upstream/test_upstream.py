@@ -115,6 +115,8 @@ ACCEPTED = {
     "lowered.py": {"_repr_html_"},  # IPython's name for it
     "schema/displayed.py": {"_repr_mimebundle_"},  # IPython's, too
     "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
+    "__main__.py": {"_exit"},  # Python's own, of os
+    "cli/interruption.py": {"_exit"},
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
     "delegate/executors/processes.py": {"_logging"},  # torch's documentation has a page about it
 }
