@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from attrs import define, field
 from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+
+from etdev.upstream.trees import pytree
 
 # The edge values of float dtypes. The last ones are tried by default; a state may keep a NaN.
 _EDGES = ("0", "-0", "max", "min", "tiny", "inf", "nan")
@@ -23,18 +26,23 @@ _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.i
 _UNBOUNDED = 2**40
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Samples:
     """A generator of inputs for the calls of a method.
 
     The first call has the example inputs. Later ones have fresh values between the smallest and the
-    largest of the example, so that an index stays one. Every dynamic size is first at its upper
-    bound, then at its lower one, then in between.
+    largest of the example, so that an index stays one; those of every second call are tied, since
+    they are whole numbers or eighths. A lone integer gets others. Every dynamic size is first at
+    its upper bound, then at its lower one, then in between: beside numbers that the program
+    compares, divides or multiplies sizes by.
     """
 
     program: ExportedProgram
     example: Sequence[Any]
     _generator: torch.Generator = field(factory=lambda: torch.Generator().manual_seed(0))
+    _ties: bool = field(default=False, init=False)
+    _lone: bool = field(default=False, init=False)
+    _tried: list[int] = field(factory=list, init=False)
 
     def attempts(self, step: int) -> Iterator[list[Any]]:
         """Yield inputs for a step, each closer to the example than the one before.
@@ -42,8 +50,13 @@ class Samples:
         Nothing says which values a model accepts: a position may have to be below a length.
         """
         if step:
-            yield self._fresh({1: max, 2: min}.get(step, self._between))
+            self._ties = step % 2 == 0
+            choose = {1: max, 2: min}.get(step, self._between)
+            yield self._fresh(choose)
+            # A lone integer may be a position or a length that has to be what it is.
+            yield self._fresh(choose, lone=False)
             yield [self._like(value, integers=False) for value in self.example]
+            self._ties = False
         yield list(self.example)
 
     @property
@@ -69,8 +82,11 @@ class Samples:
         if any(ranges[symbol].lower <= 0 for symbol in symbols if symbol in ranges):
             yield "size 0", [self._fresh(min, least=0)]
 
-    def _fresh(self, choose: Callable[[int, int], int], least: int = 1) -> list[Any]:
+    def _fresh(
+        self, choose: Callable[[int, int], int], least: int = 1, lone: bool = True
+    ) -> list[Any]:
         """Make fresh values, with a choice between the bounds of every symbolic size."""
+        self._lone = lone
         sizes, given, values = {}, self._given_sizes(), self._values()
         if len(values) != len(self.example):
             return [self._like(value) for value in self.example]
@@ -82,7 +98,27 @@ class Samples:
         return [self._like(value, _resolved(fake, sizes)) for value, fake in pairs]
 
     def _between(self, low: int, high: int) -> int:
-        return int(torch.randint(low, high + 1, (), generator=self._generator))
+        near = (number + off for number in self._numbers for off in (0, -1, 1))
+        told = [size for size in dict.fromkeys(near) if low < size < high]
+        drawn = int(torch.randint(low, high + 1, (), generator=self._generator))
+        known = (*self._tried, *self._given_sizes().values())
+        fresh = [size for size in (*told, drawn) if size not in known]
+        self._tried.append(fresh[0] if fresh else drawn)
+        return self._tried[-1]
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The integers in the expressions of sizes, and those that ops of sizes are given."""
+        nodes = list(self.program.graph.nodes)
+        leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
+        sizes = [size for v in leaves for size in (v.shape if isinstance(v, Tensor) else (v,))]
+        exprs = {size.node.expr for size in sizes if isinstance(size, torch.SymInt)}
+        found = {abs(int(n)) for expr in exprs for n in expr.atoms() if n.is_Integer}
+        symbolic = (
+            n for n in nodes if isinstance(n.meta.get("val"), (torch.SymInt, torch.SymBool))
+        )
+        found |= {abs(arg) for n in symbolic for arg in n.args if type(arg) is int}
+        return sorted(number for number in found if number > 1)
 
     def _values(self) -> list[Any]:
         """Return the fake value of every input, with its symbolic sizes."""
@@ -113,7 +149,11 @@ class Samples:
             # Different numbers show more than the same one in every place.
             low, high = (-2.0, 2.0) if low == high else (low, high)
             made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
-            return _ordered((made * (high - low) + low).to(value), value)
+            made = made * (high - low) + low
+            if self._ties:
+                step = 1.0 if high - low >= 2 else (high - low) / 8
+                made = (made / step).round() * step
+            return _ordered(made.to(value), value)
         if value.is_complex() or (not integers and sizes == tuple(value.shape)):
             return value.clone()
         # torch has no minimum of most unsigned integers.
@@ -121,6 +161,8 @@ class Samples:
         low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
         if value.dtype == torch.bool:
             low, high = 0, 1
+        elif low == high and low >= 0 and numbers.size == 1 and self._lone:
+            low, high = 0, 2 * low + 2
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
         made = torch.randint(low, high + 1, sizes, generator=self._generator)

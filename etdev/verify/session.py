@@ -17,6 +17,9 @@ from etdev.verify.inputs import Samples
 from etdev.verify.oracle import EagerCall, Oracle
 from etdev.verify.tolerance import Judgement, Tolerance, is_telling
 
+# The first step whose sizes are between the bounds.
+_BETWEEN = 3
+
 
 @define(eq=False)
 class Session:
@@ -61,8 +64,8 @@ class Session:
         """Call the method with the given inputs, and with fresh ones up to `steps`.
 
         With `resized`, each fresh call of a method with dynamic sizes is made twice, and the first
-        one again at the end: sizes grow, shrink, and stay as they are after both. Inputs that eager
-        PyTorch refuses are left out.
+        one again at the end: sizes grow, shrink, and stay as they are after both. Two more calls
+        are in sizes between the bounds. Inputs that eager PyTorch refuses are left out.
         """
         for inputs in self.given:
             yield from self._call([inputs])
@@ -70,6 +73,9 @@ class Session:
             yield from self._call(self.samples.attempts(step))
             if step and resized and self.samples.is_dynamic and self.calls:
                 yield from self._repeat(self.calls[-1])
+        if resized and self.samples.is_dynamic and len(self.given) < steps:
+            for step in range(max(steps, _BETWEEN), max(steps, _BETWEEN) + 2):
+                yield from self._call(self.samples.attempts(step))
         if len(self.calls) > max(steps, len(self.given)):
             yield from self._repeat(self.calls[0])
 

@@ -207,10 +207,13 @@ def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
     shapes = ({0: Dim("rows", max=8)},)
     lowered = Lowerer([]).lower(nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
     reference = lowered.lowering.references["forward"]
-    for given, sizes in ((), [3, 8, 8, 1, 1, 3]), ([[torch.ones(2, 4)]], [2, 8, 8, 1, 1, 2]):
+    for given, sizes in (
+        ((), [3, 8, 8, 1, 1, 7, 4, 3]),
+        ([[torch.ones(2, 4)]], [2, 8, 8, 1, 1, 7, 4, 2]),
+    ):
         calls = session_of(reference, given, 3, resized=True).calls
         assert [len(call.inputs[0]) for call in calls] == sizes
-    assert lowered.verify().calls == 6
+    assert lowered.verify().calls == 8
     # Sizes that a user gives are called as they are given.
     assert lowered.verify([(torch.ones(rows, 4),) for rows in (2, 6, 6)]).calls == 3
 
@@ -239,7 +242,7 @@ def test_a_size_that_may_be_0_is_reported_apart():
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).eval()
     lowered = Lowerer(["cpu"]).lower(net, (x,), dynamic_shapes=({0: rows},))
     done = lowered.verify()
-    assert done.calls == 6
+    assert done.calls == 8
     assert done.edges[-1].value == "size 0"
     # XNNPACK fails, or returns memory that nobody wrote.
     assert done.edges[-1].problem
