@@ -160,7 +160,7 @@ def command(
     }
     lines: list[Sheet | str] = [
         *tables.run_lines(result, differences, timed=not getattr(chosen, "emulated", False)),
-        *tables.verification(verification),
+        *(verification.lines() if verification else ()),
     ]
     if profile:
         costs = {"runs": measured.runs, "costs": measured.costs}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from etdev.runtime.worker import CallResult
     from etdev.schema.plan import MethodPlan, Plan
     from etdev.verify.output_error import OutputError
-    from etdev.verify.verification import Verification
 
 
 def stages(seconds: Mapping[str, float]) -> str:
@@ -60,27 +59,6 @@ def outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for (state, why), count in reasons.items():
         # A partition that no worker could compile is cached all the same.
         yield f"not kept ({count}): {why}" if state == "bypassed" else f"{why} ({count})"
-
-
-def verification(verification: Verification | None) -> Iterator[str]:
-    """Say over how many calls a .pte was verified and within which error, or why it was not."""
-    if verification:
-        most, calls = verification.tolerance, verification.calls
-        within = f"within {most:g} of the largest value" if most else "exactly"
-        found: dict[tuple[str, str], list[str]] = {}
-        for call in verification.edges:
-            found.setdefault((call.method, call.problem), []).append(call.value)
-        right = dict.fromkeys(v for (_, why), own in found.items() if not why for v in own)
-        also = f", also at {', '.join(right)}" if right else ""
-        used = ", ".join(verification.runners)
-        places = f" in {used}" if used not in ("", "python") else ""
-        told = f"verified over {counted(calls, 'call')}{places} {within}{also}"
-        done = [told] if calls else []
-        yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
-        yield from verification.remarks
-        for (method, problem), values in found.items():
-            if problem:
-                yield f"method {method!r} departs from PyTorch at {', '.join(values)}: {problem}"
 
 
 def run_lines(

@@ -100,7 +100,7 @@ class Written:
         if missed.rows:
             yield missed if options.given("every") else missed.first(_TOP, "; --all shows them")
         known = self.verification
-        checked = tables.verification(known) if known else ["not verified: --no-verify"]
+        checked = known.lines() if known else ["not verified: --no-verify"]
         yield from (f"{output}: {line}" for line in (*lowered.plan.notes, *checked))
 
     def document(self) -> dict[str, Any]:

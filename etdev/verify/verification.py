@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attrs import frozen
 
 from etdev.errors import VerifyError
+from etdev.schema.wording import counted
 
 
 @frozen
@@ -40,6 +43,27 @@ class Verification:
     edges: tuple[EdgeCall, ...] = ()
     runners: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Say over how many calls it was verified and within which error, or why it was not."""
+        within = f"within {self.tolerance:g} of the largest value" if self.tolerance else "exactly"
+        problems: dict[tuple[str, str], list[str]] = {}
+        for call in self.edges:
+            if call.problem:
+                problems.setdefault((call.method, call.problem), []).append(call.value)
+        wrong = {value for values in problems.values() for value in values}
+        right = dict.fromkeys(call.value for call in self.edges if call.value not in wrong)
+        also = f", also at {', '.join(right)}" if right else ""
+        places = f" in {', '.join(self.runners)}" if {*self.runners} - {"python"} else ""
+        told = f"verified over {counted(self.calls, 'call')}{places} {within}{also}"
+        done = [told] if self.calls else []
+        yield "; ".join([*done, *(f"not verified: {text}" for text in self.unverified)])
+        yield from self.remarks
+        for (method, problem), values in problems.items():
+            yield f"but at {', '.join(values)} method {method!r} differs from PyTorch: {problem}"
 
     def require(self, cure: str) -> None:
         """Reject a verification that left out a method or state."""

@@ -34,7 +34,7 @@ def main(path: Path) -> None:
     results.show(presenters.sheets(lowered.plan))
     results.show([*tables.artifact(read(path)), tables.stages(lowered.stages.seconds)])
     compare_pairs(path, encoder)
-    results.show(tables.verification(verification))
+    results.show(verification.lines())
 
 
 def compare_pairs(path: Path, encoder: torch.nn.Module) -> None:

@@ -19,7 +19,6 @@ from torch import nn
 from torch.export import Dim
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
-from etdev.cli import tables
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
 from etdev.registry.adapted import adapt
@@ -28,6 +27,7 @@ from etdev.runtime.run import run_series
 from etdev.schema import dtypes
 from etdev.verify.oracle import Oracle
 from etdev.verify.session import session_of
+from etdev.verify.verification import EdgeCall, Verification
 
 aten = torch.ops.aten
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -523,7 +523,7 @@ def test_an_integer_that_eager_changes_at_the_tolerance_is_left_out_and_told():
     assert (done.calls, done.unverified) == (1, ())
     (remark,) = done.remarks
     assert remark.startswith("method 'forward': left out 1 integer that PyTorch itself changes")
-    assert remark in list(tables.verification(done))
+    assert remark in list(done.lines())
 
 
 def test_nothing_is_verified_by_integers_that_are_all_left_out():
@@ -582,3 +582,14 @@ def test_an_input_that_is_none_is_passed_on():
 
 def test_sizes_that_depend_on_data_have_no_bounds_to_try():
     assert lower(lambda x: x.argmax().item() + x, X).verify(steps=2).calls == 2
+
+
+def test_a_verification_prints_as_a_summary_does():
+    edges = (EdgeCall("a", "inf"), EdgeCall("a", "nan", "output 0 is 1"), EdgeCall("b", "nan"))
+    assert str(Verification(4, 1e-4, (), edges, ("python", "cpp"))) == (
+        "verified over 4 calls in python, cpp within 0.0001 of the largest value, also at inf; "
+        "but at nan method 'a' differs from PyTorch: output 0 is 1"
+    )
+    assert (
+        str(Verification(0, 0.0, ("method 'a': it draws",))) == "not verified: method 'a': it draws"
+    )
