@@ -59,6 +59,14 @@ class Samples:
             self._ties = False
         yield list(self.example)
 
+    def far(self) -> Iterator[list[Any]]:
+        """Yield the example inputs with floats negated, zero, and a thousand times as large."""
+        for factor in (-1.0, 0.0, 1e3, -1e3):
+            yield [
+                v * factor if isinstance(v, Tensor) and v.is_floating_point() else v
+                for v in self.example
+            ]
+
     @property
     def is_dynamic(self) -> bool:
         """Return True if an input has a dynamic size."""

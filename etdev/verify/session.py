@@ -13,6 +13,7 @@ from etdev.edge.reference import Reference
 from etdev.errors import VerifyError
 from etdev.runtime.child import ChildResult
 from etdev.schema.wording import counted
+from etdev.verify.coverage import Coverage
 from etdev.verify.inputs import Samples
 from etdev.verify.oracle import EagerCall, Oracle
 from etdev.verify.tolerance import Judgement, Tolerance, is_telling
@@ -43,12 +44,14 @@ class Session:
     tolerance: Tolerance = field(factory=Tolerance)
     calls: list[EagerCall] = field(factory=list, init=False)
     samples: Samples = field(init=False)
+    coverage: Coverage = field(init=False)
     judgements: dict[int, Judgement] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         example, _ = self.reference.example()
         like = list(self.given[-1]) if self.given else example
         self.samples = Samples(self.reference.program, like)
+        self.coverage = Coverage(self.reference.program)
 
     @property
     def name(self) -> str:
@@ -65,7 +68,8 @@ class Session:
 
         With `resized`, each fresh call of a method with dynamic sizes is made twice, and the first
         one again at the end: sizes grow, shrink, and stay as they are after both. Two more calls
-        are in sizes between the bounds. Inputs that eager PyTorch refuses are left out.
+        are in sizes between the bounds, and others take branches that no call has taken, if negated
+        or large inputs do. Inputs that eager PyTorch refuses are left out.
         """
         for inputs in self.given:
             yield from self._call([inputs])
@@ -76,6 +80,10 @@ class Session:
         if resized and self.samples.is_dynamic and len(self.given) < steps:
             for step in range(max(steps, _BETWEEN), max(steps, _BETWEEN) + 2):
                 yield from self._call(self.samples.attempts(step))
+        if not self.given:
+            for inputs in self.samples.far():
+                if self.coverage.note(inputs):
+                    yield from self._call([inputs])
         if len(self.calls) > max(steps, len(self.given)):
             yield from self._repeat(self.calls[0])
 
@@ -92,6 +100,8 @@ class Session:
             except Exception:
                 continue
             self.calls.append(call)
+            if not edge:
+                self.coverage.note(call.inputs)
             yield call
             return
 
@@ -144,6 +154,7 @@ class Session:
 
     def remarks(self) -> Iterator[str]:
         """Say which results of the method were not compared with eager PyTorch's own."""
+        yield from (f"method {self.name!r}: {text}" for text in self.coverage.missed())
         if count := sum(judgement.left_out for judgement in self.judgements.values()):
             yield (
                 f"method {self.name!r}: left out {counted(count, 'integer')} that PyTorch itself "
