@@ -38,7 +38,7 @@ from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
 from etdev.registry.discovery import GROUP
-from etdev.registry.extensions import candidates
+from etdev.registry.extensions import candidates, install_hint
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, registry_of
 from etdev.registry.selection import select
@@ -168,7 +168,7 @@ class Composition:
         """Return the advice about plugins that can't compile here."""
         ready = [plugin.name for plugin in self.delegating if plugin.name not in unfit]
         if not ready and "cpu" not in candidates(GROUP):
-            return "planning works here; pip install etdev-cpu, which compiles everywhere"
+            return f"planning works here; {install_hint('etdev-cpu')}, which compiles everywhere"
         # Without another one, it is the plugin that compiles everywhere.
         others = ready or ["cpu"]
         named = ", ".join(f'"{name}"' for name in others)
@@ -217,7 +217,7 @@ def _warn_without_plugins(chosen: Sequence[Plugin], table: Registry) -> None:
     meant = not table.entries and table.unlisted == "ignore"
     if all(plugin.builtin for plugin in chosen) and not meant:
         what = "no plugin is installed, so that everything runs on portable kernels"
-        warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=4)
+        warnings.warn(f"{what}; {install_hint('etdev-cpu')}", EtdevWarning, stacklevel=4)
 
 
 def _quirks(plugins: Sequence[Plugin], options: Options) -> Table:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 from attrs import frozen
 
@@ -76,6 +81,29 @@ def candidates(group: str) -> dict[str, list[Candidate]]:
     return found
 
 
+def install_hint(distribution: str) -> str:
+    """Say how one of etdev's own distributions is installed from where etdev itself came from.
+
+    No index has them, so that pip is told of no name alone.
+    """
+    origin = _origin()
+    url, below = origin.get("url", ""), f"plugins/{distribution}"
+    folder = Path(url2pathname(urlparse(url).path)) / below
+    if "dir_info" in origin and folder.is_dir():
+        return f"pip install {shlex.quote(str(folder))}"
+    if vcs := origin.get("vcs_info", {}).get("vcs"):
+        return f'pip install "{vcs}+{url}#subdirectory={below}"'
+    return f"install {distribution} from the repository of etdev"
+
+
+def _origin() -> dict[str, Any]:
+    """Return what pip wrote of the place that etdev was installed from; nothing for an index."""
+    for found in importlib.metadata.distributions(name="etdev"):
+        if text := found.read_text("direct_url.json"):
+            return {**json.loads(text)}
+    return {}
+
+
 def the_only(name: str, known: Mapping[str, list[Candidate]]) -> Candidate:
     """Return the one candidate of a name that has at least one; refuse several."""
     if len(known[name]) > 1:
@@ -90,7 +118,7 @@ def load(group: str, name: str, fault: Callable[[Any], str], *builtin: str) -> A
     if name not in found:
         known, extra = ", ".join(sorted((*found, *builtin))), EXTRAS[group].get(name)
         installed = f"installed are {known}" if known else "none is installed"
-        cure = f"pip install 'etdev[{extra}]'" if extra else installed
+        cure = install_hint(f"etdev-{extra}") if extra else installed
         raise PluginError(name, "not installed", cure)
     candidate = the_only(name, found)
     value = candidate.imported()

@@ -12,7 +12,13 @@ from attrs import define, field
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, close_to
 from etdev.registry.answers import probe
 from etdev.registry.discovery import BUILTIN, find_plugins, load_builtin, load_plugin, make_plugin
-from etdev.registry.extensions import AUTOLOAD_OFF, Candidate, autoload, the_only
+from etdev.registry.extensions import (
+    AUTOLOAD_OFF,
+    Candidate,
+    autoload,
+    install_hint,
+    the_only,
+)
 from etdev.registry.manifest import Manifest, manifest_in
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, own_distributions
@@ -161,7 +167,7 @@ class _Choice:
         listed = f", but listed in {place}" if place else ""
         others = f"installed are {', '.join(known)}" if known else "none is installed"
         own = own_distributions()
-        cure = f"pip install {own[name]}" if name in own else ""
+        cure = install_hint(own[name]) if name in own else ""
         cure = cure or close_to(name, dict.fromkeys([*known, *self.registry.names, *own]))
         return PluginError(name, f"not installed{listed}", f"{cure} ({others})" if cure else others)
 

@@ -191,22 +191,22 @@ def plain(outside, tmp_path_factory):
     ("line", "message"),
     [
         ("etdev tune net.py:model -o net.pte",
-         "error: tune: not installed; pip install 'etdev[tune]'"),
-        ("etdev tune --help", "error: tune: not installed; pip install 'etdev[tune]'"),
+         "error: tune: not installed; install etdev-tune"),
+        ("etdev tune --help", "error: tune: not installed; install etdev-tune"),
         ("etdev plan net.py:model --html net.html",
-         "error: html: not installed; pip install 'etdev[page]'"),
-        ("etdev new app net.pte", "error: app: not installed; pip install 'etdev[cpp]'"),
+         "error: html: not installed; install etdev-page"),
+        ("etdev new app net.pte", "error: app: not installed; install etdev-cpp"),
         ("python -c 'import etdev; etdev.tune'",
-         "ImportError: etdev.tune is not installed; pip install 'etdev[tune]'"),
+         "ImportError: etdev.tune is not installed; install etdev-tune"),
         ("python -c 'from etdev import Tuning'",
-         "ImportError: etdev.Tuning is not installed; pip install 'etdev[tune]'"),
+         "ImportError: etdev.Tuning is not installed; install etdev-tune"),
         ("python -c 'import etdev; etdev.Page'",
-         "ImportError: etdev.Page is not installed; pip install 'etdev[page]'"),
+         "ImportError: etdev.Page is not installed; install etdev-page"),
     ],
 )  # fmt: skip
 def test_a_plain_install_names_what_to_install(line, message, plain, outside):
     told = plain.run(["sh", "-c", f"{line} 2>&1 || true"], outside)
-    assert told.splitlines()[-1] == message
+    assert told.splitlines()[-1] == f"{message} from the repository of etdev"
 
 
 @pytest.mark.suite

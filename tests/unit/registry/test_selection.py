@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ from etdev import hookspecs
 from etdev.errors import EtdevWarning, PluginError
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry, parse, plugin, selection
-from etdev.registry.extensions import EXTRAS
+from etdev.registry.extensions import EXTRAS, install_hint
 from etdev.registry.registry import own_distributions, tomllib
 from etdev.schema.device import CPU, Device, Probe
 
@@ -212,7 +213,7 @@ def test_pip_is_told_of_etdevs_own_distributions_only(install):
         project = Path(__file__).parents[3] / "plugins" / folder / "pyproject.toml"
         (name,) = tomllib.loads(project.read_text())["project"]["entry-points"]["etdev"]
         assert refusal(Registry(), [name]) == (
-            f"{name}: not installed; pip install {own[name]} (none is installed)"
+            f"{name}: not installed; {install_hint(own[name])} (none is installed)"
         )
     for name in ("transformers", "etdev", "etdev-cpu", "cpu2", "x"):
         assert "pip install" not in refusal(Registry(), [name])
@@ -678,3 +679,28 @@ def test_an_idle_plugin_is_asked_and_listed_only_if_it_is_named(install):
     assert names(Registry(unlisted="first")) == ["busy"]
     assert [finding.name for finding in found(Registry(unlisted="first"))] == ["busy"]
     assert names(Registry(unlisted="first"), ["idle"]) == ["idle"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "hint"),
+    [
+        ({"url": "file://{}", "dir_info": {"editable": True}}, "pip install '{}/plugins/etdev-x'"),
+        ({"url": "file://{}", "dir_info": {}}, "pip install '{}/plugins/etdev-x'"),
+        ({"url": "file://{}/none", "dir_info": {}}, "install etdev-x from the repository of etdev"),
+        ({"url": "file://{}/e.whl", "archive_info": {}},
+         "install etdev-x from the repository of etdev"),
+        ({"url": "https://a.org/e.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
+         'pip install "git+https://a.org/e.git#subdirectory=plugins/etdev-x"'),
+        (None, "install etdev-x from the repository of etdev"),
+    ],
+)  # fmt: skip
+def test_a_hint_installs_from_where_etdev_came_from(origin, hint, tmp_path, monkeypatch):
+    checkout, info = tmp_path / "a checkout", tmp_path / "site" / "etdev-0.1.0.dist-info"
+    (checkout / "plugins" / "etdev-x").mkdir(parents=True)
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: etdev\nVersion: 0.1.0\n")
+    if origin:
+        url = origin["url"].format(checkout.as_posix().replace(" ", "%20"))
+        (info / "direct_url.json").write_text(json.dumps({**origin, "url": url}))
+    monkeypatch.setattr("sys.path", [str(info.parent)])
+    assert install_hint("etdev-x") == hint.format(checkout)

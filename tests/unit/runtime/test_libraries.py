@@ -11,4 +11,5 @@ def test_a_budget_of_libraries_names_what_to_install(monkeypatch):
     monkeypatch.setattr(extensions, "candidates", lambda group: {})
     with pytest.raises(PluginError) as caught:
         Lowerer([], budget={"runtime_bytes": 1}).lower("gone.pt2")
-    assert str(caught.value) == "runtime_bytes: not installed; pip install 'etdev[cpp]'"
+    hint = extensions.install_hint("etdev-cpp")
+    assert str(caught.value) == f"runtime_bytes: not installed; {hint}"
