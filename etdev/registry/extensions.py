@@ -81,19 +81,25 @@ def candidates(group: str) -> dict[str, list[Candidate]]:
     return found
 
 
-def install_hint(distribution: str) -> str:
+def install_hint(distribution: str, extra: str = "") -> str:
     """Say how one of etdev's own distributions is installed from where etdev itself came from.
 
     No index has them, so that pip is told of no name alone.
+
+    Args:
+        distribution: Its name, such as etdev-tune.
+        extra: One of its extras.
     """
     origin = _origin()
     url, below = origin.get("url", ""), f"plugins/{distribution}"
+    extras = f"[{extra}]" if extra else ""
     folder = Path(url2pathname(urlparse(url).path)) / below
     if "dir_info" in origin and folder.is_dir():
-        return f"pip install {shlex.quote(str(folder))}"
+        return f"pip install {shlex.quote(str(folder) + extras)}"
     if vcs := origin.get("vcs_info", {}).get("vcs"):
-        return f'pip install "{vcs}+{url}#subdirectory={below}"'
-    return f"install {distribution} from the repository of etdev"
+        named = f"{distribution}{extras} @ " if extra else ""
+        return f'pip install "{named}{vcs}+{url}#subdirectory={below}"'
+    return f"install {distribution}{extras} from the repository of etdev"
 
 
 def _origin() -> dict[str, Any]:

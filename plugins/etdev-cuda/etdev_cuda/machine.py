@@ -15,6 +15,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from etdev import Device, Probe
+from etdev.registry.extensions import install_hint
 
 _TORCH_CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _DRIVER = "libcuda.so.1"
@@ -44,7 +45,7 @@ def _missing(gpu_count: int) -> str | None:
     if not _installed("executorch"):
         return "ExecuTorch is not installed; pip install executorch"
     if not _installed("triton"):
-        return "triton is not installed; pip install etdev-cuda[compile]"
+        return f"triton is not installed; {install_hint('etdev-cuda', 'compile')}"
     if torch_cuda() is None:
         return "this torch is built without CUDA; install a CUDA build of torch"
     if not gpu_count:

@@ -13,6 +13,7 @@ from torch import nn
 
 from etdev import Lowerer, Probe
 from etdev.errors import PluginError
+from etdev.registry.extensions import install_hint
 
 WITHOUT_TRITON = """
 import sys
@@ -61,7 +62,8 @@ def test_what_is_missing_is_named_in_one_line(complete):
     expected = "this torch is built without CUDA; install a CUDA build of torch"
     assert machine.probe().unfit == expected
     complete.setattr(machine, "_installed", lambda name: name == "executorch")
-    assert machine.probe().unfit == "triton is not installed; pip install etdev-cuda[compile]"
+    hint = install_hint("etdev-cuda", "compile")
+    assert machine.probe().unfit == f"triton is not installed; {hint}"
     complete.setattr(machine, "_installed", lambda name: False)
     assert machine.probe().unfit == "ExecuTorch is not installed; pip install executorch"
 

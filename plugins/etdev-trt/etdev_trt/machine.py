@@ -18,8 +18,9 @@ from packaging.version import Version
 
 from etdev import Device, Probe
 from etdev.errors import first_line
+from etdev.registry.extensions import install_hint
 
-_INSTALL = "pip install etdev-trt[tensorrt]"
+_INSTALL = install_hint("etdev-trt", "tensorrt")
 _NOT_INSTALLED = f"torch-tensorrt is not installed; {_INSTALL}"
 # The names of its wheels, for TensorRT and for TensorRT-RTX.
 _DISTRIBUTIONS = ("torch-tensorrt", "torch-tensorrt-rtx")

@@ -19,6 +19,7 @@ from packaging.version import Version
 
 from etdev.errors import RunError
 from etdev.pte.artifact import MethodArtifact
+from etdev.registry.extensions import install_hint
 from etdev.runtime.child import COMMAND, Child
 from etdev.runtime.runners import PYTHON, PythonRunner
 
@@ -98,7 +99,8 @@ class TensorRTRunner(PythonRunner):
         """
         if importlib.util.find_spec(PACKAGE) is None:
             name = PACKAGE.replace("_", "-")
-            raise RunError("trt", f"{name} is not installed", "pip install etdev-trt[runtime]")
+            cure = install_hint("etdev-trt", "runtime")
+            raise RunError("trt", f"{name} is not installed", cure)
         super().prepare()
 
 

@@ -7,6 +7,7 @@ from etdev_trt.testing.programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import EtdevWarning
+from etdev.registry.extensions import install_hint
 from etdev.runtime.check import check
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
@@ -27,7 +28,7 @@ def test_a_runtime_that_is_not_installed_is_a_problem_of_this_machine_alone(tmp_
     path = Lowerer(["trt"]).lower(exported(Engines("0%9"))).save(tmp_path / "net.pte")
     monkeypatch.setattr("etdev_trt.runner.PACKAGE", "no_such_runtime")
     assert check(path, plugins=Lowerer(["trt"]).plugins) == [
-        "trt: no-such-runtime is not installed; pip install etdev-trt[runtime]"
+        f"trt: no-such-runtime is not installed; {install_hint('etdev-trt', 'runtime')}"
     ]
     assert check(path, TARGETS, plugins=Lowerer(["trt"]).plugins) == []
 

@@ -12,10 +12,11 @@ from etdev_trt import machine
 from etdev_trt.plugin import TrtPlugin
 
 from etdev.registry.answers import probe
+from etdev.registry.extensions import install_hint
 from etdev.registry.selection import from_object
 
 TORCH, EXECUTORCH = version("torch"), version("executorch")
-CURE = "pip install etdev-trt[tensorrt]"
+CURE = install_hint("etdev-trt", "tensorrt")
 
 
 @pytest.fixture

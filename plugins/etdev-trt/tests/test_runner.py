@@ -19,6 +19,7 @@ from etdev.errors import RunError
 from etdev.pte.artifact import Delegate, MethodArtifact
 from etdev.pte.read import read
 from etdev.registry import answers
+from etdev.registry.extensions import install_hint
 from etdev.registry.selection import from_object
 from etdev.runtime.run import run
 from etdev.runtime.runners import named
@@ -70,7 +71,8 @@ def test_a_runtime_that_is_not_installed_is_named(monkeypatch):
     with pytest.raises(RunError) as caught:
         named("tensorrt")
     assert str(caught.value) == (
-        "trt: torch-tensorrt-executorch-runtime is not installed; pip install etdev-trt[runtime]"
+        "trt: torch-tensorrt-executorch-runtime is not installed; "
+        + install_hint("etdev-trt", "runtime")
     )
 
 

@@ -704,3 +704,8 @@ def test_a_hint_installs_from_where_etdev_came_from(origin, hint, tmp_path, monk
         (info / "direct_url.json").write_text(json.dumps({**origin, "url": url}))
     monkeypatch.setattr("sys.path", [str(info.parent)])
     assert install_hint("etdev-x") == hint.format(checkout)
+    named = "etdev-x[y] @ " if "git+" in hint else ""
+    told = install_hint("etdev-x", "y")
+    assert told == hint.replace("git+", f"{named}git+").replace(
+        *("etdev-x from", "etdev-x[y] from") if " from " in hint else ("etdev-x'", "etdev-x[y]'")
+    ).format(checkout)
