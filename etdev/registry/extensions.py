@@ -11,7 +11,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 from attrs import frozen
 
@@ -90,6 +89,9 @@ def install_hint(distribution: str, extra: str = "") -> str:
         distribution: Its name, such as etdev-tune.
         extra: One of its extras.
     """
+    # Half of the standard library's network code, which no command needs that works.
+    from urllib.request import url2pathname
+
     origin = _origin()
     url, below = origin.get("url", ""), f"plugins/{distribution}"
     extras = f"[{extra}]" if extra else ""
