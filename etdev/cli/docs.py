@@ -77,7 +77,7 @@ def command(topic: str) -> None:
     # A plugin's name, such as cpu, stands for its distribution.
     topic = topic if topic in known else f"etdev-{topic}"
     if topic not in known:
-        what, cure = "is no topic", close_to(topic.removeprefix("etdev-"), known)
+        what, cure = "is not a topic", close_to(topic.removeprefix("etdev-"), known)
         raise EtdevError(topic.removeprefix("etdev-"), what, cure or "see etdev docs")
     text = document(topic)
     if streams.results().isatty() and not options.given("as_json") and topic != "registry":

@@ -47,7 +47,7 @@ def together(*options: Callable[..., Any], heading: str = "") -> Callable[..., A
     """Return a decorator that adds several options, listed by --help in this order.
 
     Args:
-        options: Decorators, each of which adds options.
+        options: Decorators that add options.
         heading: Their heading in the help, for those that have none.
     """
 

@@ -57,7 +57,7 @@ def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
 def eager_error(method: Method) -> SourceError | None:
     """Return the error about a module that doesn't take its example inputs in eager PyTorch.
 
-    A kernel or a device that this machine lacks is none.
+    It is None, too, where this machine lacks a kernel or a device.
     """
     inputs, kwargs = method.example()
     if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((inputs, kwargs))):

@@ -25,7 +25,7 @@ _PARTS = (
     *("split_with_sizes", "unfold"),
 )
 aten = torch.ops.aten
-# Ops that are counted as another one, of whose shapes theirs are a form.
+# Ops that are counted as another one with the same shapes.
 _LIKE = {
     aten.linear: aten.mm,
     aten.scaled_dot_product_attention: aten._scaled_dot_product_flash_attention,

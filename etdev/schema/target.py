@@ -75,4 +75,4 @@ def target_of(name: str, known: Mapping[str, Any]) -> Target:
         return target
     listed = f"the registry has {', '.join(known)}" if known else "the registry has none"
     cure = f'write [targets.{name}] with triple = "aarch64-linux-gnu" into registry.toml'
-    raise EtdevError(name, "is no target", close_to(name, known) or f"{listed}; {cure}")
+    raise EtdevError(name, "is not a target", close_to(name, known) or f"{listed}; {cure}")

@@ -42,8 +42,8 @@ QUANTISED = 2e-2
 TINY = 1e-36
 # A number that is so much larger than half of the others is a fill, if it is as large as that.
 _FAR, _FILL = 1e3, 1e4
-# The largest number of an output is at most so many times as large as nine tenths of the others, or
-# they are of several magnitudes; normal ones are 35 times as large.
+# Numbers are of several magnitudes if the largest is more than this times as large as the smallest
+# tenth; of normal ones it is 35 times as large.
 _MIXED, _SAMPLES = 100.0, 4096
 # Perturbations are this part of the tolerance, since what moves counts four times.
 _PARTS = 4

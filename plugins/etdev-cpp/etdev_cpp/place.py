@@ -46,7 +46,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What a summary calls it: `cortex-a76 (qemu)`, or the host."""
+        """Its name in a summary: `cortex-a76 (qemu)`, or the host."""
         return f"{self.model} (qemu)" if self.model else self.target.host
 
     @property
@@ -81,14 +81,14 @@ class Place:
         for words in ([f"{triple}-g++"], ["clang++", f"--target={triple}"]):
             if shutil.which(words[0]):
                 return build.Compiler.of([*words, *sysroot])
-        what = f"there is no C++ compiler for it: {triple}-g++ or clang++"
+        what = f"a C++ compiler for it is missing: {triple}-g++ or clang++"
         raise RunError("target", what, f"apt install g++-{triple}")
 
     def command(self, program: Path) -> tuple[str, ...]:
         """Return the words that start a program there.
 
         Raises:
-            RunError: There is no emulator.
+            RunError: The emulator is not installed.
         """
         if not self.model:
             return (*_SSH, self.target.host, f"exec {_there(program)}/runner")

@@ -117,7 +117,9 @@ def test_a_compiler_or_an_emulator_that_is_missing_is_named_with_the_line_that_i
 ):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     made = place.Place(PI, "cortex-a53")
-    with pytest.raises(RunError, match="there is no C\\+\\+ compiler for it: aarch64-") as compiler:
+    with pytest.raises(
+        RunError, match="a C\\+\\+ compiler for it is missing: aarch64-"
+    ) as compiler:
         made.compiler()
     assert compiler.value.cure == "apt install g++-aarch64-linux-gnu"
     with pytest.raises(RunError, match="qemu-aarch64 is not installed") as emulator:

@@ -13,7 +13,7 @@ class Sampling:
 
     Args:
         temperature: Divides the logits; 0 takes the most likely token.
-        top_k: Only so many of the most likely tokens count; 0 counts all.
+        top_k: The number of most likely tokens that count; 0 for all.
         top_p: Only the most likely tokens with this much probability together count.
         seed: Of the random numbers.
     """

@@ -37,7 +37,7 @@ def test_the_command_lists_problems_and_exits_with_1(here):
         ("--device gpu", "error: device: unknown type 'gpu'"),
         (
             "--target nowhere",
-            "error: nowhere: is no target; the registry has none; write [targets.",
+            "error: nowhere: is not a target; the registry has none; write [targets.",
         ),
         ("--plan nowhere.json", "error: nowhere.json: can't be read"),
         ("--plan broken.json", "error: broken.json: is not a plan"),

@@ -33,4 +33,4 @@ def test_a_distribution_has_its_readme(topic, head):
 
 
 def test_a_misspelt_topic_is_corrected():
-    assert fails("docs registri") == "registri: is no topic; did you mean registry?"
+    assert fails("docs registri") == "registri: is not a topic; did you mean registry?"
