@@ -11,6 +11,7 @@ from attrs import Attribute
 
 from etdev.cli.completion import plugin_names, source_names
 from etdev.errors import EtdevError, PinError
+from etdev.registry import extensions
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.options import Surface, settings_on
 from etdev.schema.pins import Pin
@@ -107,8 +108,18 @@ program = click.argument("program", type=FILE)
 data = click.option(
     "--data", type=FILE, callback=existing, help="The .ptd file, if it is not next to the .pte."
 )
+
+
+def _runner(_: object, __: object, name: str | None) -> str | None:
+    """Refuse a runner that is not installed, before the long work."""
+    if name:
+        extensions.check_installed(extensions.RUNNERS, name, "python")
+    return name
+
+
 runner = click.option(
     "--runner",
+    callback=_runner,
     metavar="NAME",
     help="Runtime that runs it: python, or one that a plugin adds, such as cpp of etdev[cpp].",
 )

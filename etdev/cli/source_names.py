@@ -29,8 +29,11 @@ def check_source(text: str) -> None:
         return
     if not Path(place).is_file():
         raise SourceError(text, f"there is no file {place!r}", FORMS)
-    if not name:
-        raise no_function(text, name, functions(Path(place)))
+    known = functions(Path(place))
+    code = Path(place).read_text(encoding="utf-8", errors="replace")
+    # However else a file makes a function, it writes its name, or imports all names of another.
+    if not name or (known and not re.search(rf"\b{re.escape(name)}\b|import \*", code)):
+        raise no_function(text, name, known)
 
 
 def functions(file: Path) -> list[str]:

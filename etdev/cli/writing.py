@@ -12,7 +12,7 @@ from attrs import frozen
 
 from etdev.cli import lowerers, options, outputs, tables, viewing
 from etdev.cli.progress import Display
-from etdev.errors import EtdevError
+from etdev.errors import EtdevError, LockError
 from etdev.files import check_writable, publish, unseen, write_text
 from etdev.pte.read import read
 from etdev.report import presenters
@@ -67,6 +67,10 @@ def check(
     check_writable(output, ".pte")
     if lock_file and not locked:
         check_writable(lock_file, ".lock")
+    known = lock_file or Path("etdev.lock")
+    if locked and not known.exists():
+        cure = f"write it with etdev lower --lock {known}"
+        raise LockError(str(known), "can't be read (No such file or directory)", cure)
     lowerers.check(source, **lowering)
     viewing.check()
 

@@ -120,15 +120,20 @@ def the_only(name: str, known: Mapping[str, list[Candidate]]) -> Candidate:
     return known[name][0]
 
 
-def load(group: str, name: str, fault: Callable[[Any], str], *builtin: str) -> Any:
-    """Import the command, runner or view of a name, in which `fault` finds no fault."""
+def check_installed(group: str, name: str, *builtin: str) -> None:
+    """Raise a PluginError if nothing has the name, without importing anything."""
     found = candidates(group)
-    if name not in found:
+    if name not in (*found, *builtin):
         known, extra = ", ".join(sorted((*found, *builtin))), EXTRAS[group].get(name)
         installed = f"installed are {known}" if known else "none is installed"
         cure = install_hint(f"etdev-{extra}") if extra else installed
         raise PluginError(name, "not installed", cure)
-    candidate = the_only(name, found)
+
+
+def load(group: str, name: str, fault: Callable[[Any], str], *builtin: str) -> Any:
+    """Import the command, runner or view of a name, in which `fault` finds no fault."""
+    check_installed(group, name, *(other for other in builtin if other != name))
+    candidate = the_only(name, candidates(group))
     value = candidate.imported()
     if problem := fault(value):
         raise PluginError(candidate.title, f"{candidate.entry.value} {problem}", "uninstall it")

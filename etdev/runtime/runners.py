@@ -155,7 +155,9 @@ def on_target(target: Target, name: str | None = None) -> list[Runner]:
     Raises:
         RunError: The runner of that name, by default that in C++, runs on this machine alone.
     """
-    found = extensions.load(extensions.RUNNERS, name or _ON_TARGETS, _fault, PYTHON.name)
+    found: Any = PYTHON
+    if name != PYTHON.name:
+        found = extensions.load(extensions.RUNNERS, name or _ON_TARGETS, _fault, PYTHON.name)
     if not hasattr(found, "on_target"):
         raise RunError(str(name), "runs on this machine alone", "leave out --runner or --target")
     made: list[Runner] = found.on_target(target)

@@ -21,6 +21,9 @@ from etdev.cli import progress
         (f"run net.pte --check {MLP} --bisect --plugin cpuu", "cpuu: not installed; did you "),
         ("plan gone.py:net", "gone.py:net: there is no file 'gone.py'; "),
         ("plan net.py", "net.py: there is no file 'net.py'; "),
+        (f"plan {MLP}x", f"{MLP}x: there is no function 'mlpx'; did you mean mlp?"),
+        (f"lower {MLP} -o net.pte --runner cp", "cp: not installed; installed are cpp, python"),
+        (f"lower {MLP} -o net.pte --locked", "etdev.lock: can't be read (No such file or "),
     ],
 )
 def test_names_are_checked_before_torch_is_loaded(words, message, monkeypatch):
