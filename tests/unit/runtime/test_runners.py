@@ -89,7 +89,8 @@ def test_a_wrong_value_names_the_runner(install, lowered):
     with pytest.raises(VerifyError) as caught:
         lowered.verify()
     assert caught.value.what.startswith(
-        "step 0: in runner wrong, output 0 is off by 0.5 (largest value 2, tolerance 2.0e-04); "
+        "step 0: in runner wrong, output 0 is off by 0.5 at [0, 0] (largest value 2, tolerance "
+        "2.0e-04); "
     )
 
 
