@@ -12,7 +12,7 @@ from functools import reduce
 from attrs import frozen
 
 # Operations and bytes per second of a delegate, of ExecuTorch's optimised kernels, and of the rest.
-_DELEGATE, _OPTIMISED, _PORTABLE = (2e11, 2e10), (5e10, 5e9), (8e8, 8e8)
+_DELEGATE, _OPTIMISED, _PORTABLE = (4e11, 2e10), (5e10, 2e10), (8e8, 1e9)
 _WITH_OPTIMISED = (
     *("add", "bmm", "div", "elu", "exp", "gelu", "le", "linear", "log_softmax", "mm", "mul"),
     *("native_layer_norm", "sub", "sum", "where", "cat", "clone", "_clone_dim_order", "embedding"),
