@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'etdev' has no attribute {name!r}")
     module, extra = (_HOME[name], "") if name in _HOME else _EXTRAS[name]
     if extra and not _is_installed(module):
-        from etdev.registry.extensions import install_hint
+        from etdev.errors import install_hint
 
         raise ImportError(f"etdev.{name} is not installed; {install_hint(f'etdev-{extra}')}")
     with _without_warnings_of_torchao():

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 __all__ = [  # noqa: RUF022
     "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
@@ -162,6 +164,43 @@ def close_to(name: str, known: Iterable[str]) -> str:
     """Return `did you mean cpu?` for a name that is nearly known, else an empty text."""
     close = difflib.get_close_matches(name, [other for other in known if other != name], 1)
     return f"did you mean {close[0]}?" if close else ""
+
+
+def install_hint(distribution: str, extra: str = "") -> str:
+    """Say how one of etdev's own distributions is installed from where etdev itself came from.
+
+    No index has them, so that pip is told of no name alone.
+
+    Args:
+        distribution: Its name, such as etdev-tune.
+        extra: One of its extras.
+    """
+    # Only here: half of the standard library's network code, which no working command needs.
+    import shlex
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    origin = _origin()
+    url, below = origin.get("url", ""), f"plugins/{distribution}"
+    extras = f"[{extra}]" if extra else ""
+    folder = Path(url2pathname(urlparse(url).path)) / below
+    if "dir_info" in origin and folder.is_dir():
+        return f"pip install {shlex.quote(str(folder) + extras)}"
+    if vcs := origin.get("vcs_info", {}).get("vcs"):
+        named = f"{distribution}{extras} @ " if extra else ""
+        return f'pip install "{named}{vcs}+{url}#subdirectory={below}"'
+    return f"install {distribution}{extras} from the repository of etdev"
+
+
+def _origin() -> dict[str, Any]:
+    """Return what pip wrote of the place that etdev was installed from; nothing for an index."""
+    import json
+    from importlib.metadata import distributions
+
+    for found in distributions(name="etdev"):
+        if text := found.read_text("direct_url.json"):
+            return {**json.loads(text)}
+    return {}
 
 
 def _announced(text: str) -> str:

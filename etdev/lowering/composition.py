@@ -18,6 +18,7 @@ from etdev.errors import (
     EtdevWarning,
     LoweringError,
     PluginError,
+    install_hint,
 )
 from etdev.graph.expand import Expander
 from etdev.graph.symbols import fake_mode, keep_ranges
@@ -38,7 +39,7 @@ from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
 from etdev.registry.discovery import GROUP
-from etdev.registry.extensions import candidates, install_hint
+from etdev.registry.extensions import candidates
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, registry_of
 from etdev.registry.selection import select

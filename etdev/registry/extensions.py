@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from attrs import frozen
 
-from etdev.errors import PluginError, first_line
+from etdev.errors import PluginError, first_line, install_hint
 from etdev.registry.watchdog import waiting_for
 
 COMMANDS, NEW = "etdev.commands", "etdev.new"
@@ -78,38 +74,6 @@ def candidates(group: str) -> dict[str, list[Candidate]]:
         if candidate.title not in [other.title for other in known]:
             known.append(candidate)
     return found
-
-
-def install_hint(distribution: str, extra: str = "") -> str:
-    """Say how one of etdev's own distributions is installed from where etdev itself came from.
-
-    No index has them, so that pip is told of no name alone.
-
-    Args:
-        distribution: Its name, such as etdev-tune.
-        extra: One of its extras.
-    """
-    # Half of the standard library's network code, which no command needs that works.
-    from urllib.request import url2pathname
-
-    origin = _origin()
-    url, below = origin.get("url", ""), f"plugins/{distribution}"
-    extras = f"[{extra}]" if extra else ""
-    folder = Path(url2pathname(urlparse(url).path)) / below
-    if "dir_info" in origin and folder.is_dir():
-        return f"pip install {shlex.quote(str(folder) + extras)}"
-    if vcs := origin.get("vcs_info", {}).get("vcs"):
-        named = f"{distribution}{extras} @ " if extra else ""
-        return f'pip install "{named}{vcs}+{url}#subdirectory={below}"'
-    return f"install {distribution}{extras} from the repository of etdev"
-
-
-def _origin() -> dict[str, Any]:
-    """Return what pip wrote of the place that etdev was installed from; nothing for an index."""
-    for found in importlib.metadata.distributions(name="etdev"):
-        if text := found.read_text("direct_url.json"):
-            return {**json.loads(text)}
-    return {}
 
 
 def the_only(name: str, known: Mapping[str, list[Candidate]]) -> Candidate:

@@ -9,14 +9,20 @@ from typing import Any
 
 from attrs import define, field
 
-from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, close_to
+from etdev.errors import (
+    ApiError,
+    EtdevError,
+    EtdevWarning,
+    PluginError,
+    close_to,
+    install_hint,
+)
 from etdev.registry.answers import probe
 from etdev.registry.discovery import BUILTIN, find_plugins, load_builtin, load_plugin, make_plugin
 from etdev.registry.extensions import (
     AUTOLOAD_OFF,
     Candidate,
     autoload,
-    install_hint,
     the_only,
 )
 from etdev.registry.manifest import Manifest, manifest_in

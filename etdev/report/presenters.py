@@ -244,10 +244,11 @@ def missed(explanation: Explanation, every: bool = False) -> Sheet:
     """
     plugin = explanation.query.plugin
     title = f"not {plugin}'s" if plugin else "on portable kernels"
-    rows = []
+    rows, several = [], len(explanation.plan.methods) > 1
     for item in explanation.missed:
+        op = f"{item.method}: {item.op}" if several else item.op
         owner = [item.owner or "-"] if plugin else []
         where = listed(item.lines or item.modules, None if every else _NAMED)
         cost = item.share or "-"
-        rows.append((item.op, str(len(item.nodes)), cost, *owner, together(item.reasons), where))
+        rows.append((op, str(len(item.nodes)), cost, *owner, together(item.reasons), where))
     return Sheet((title, "nodes", "cost", *(["owner"] if plugin else []), "why", "where"), rows)

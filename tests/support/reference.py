@@ -102,7 +102,7 @@ CHAPTERS = (
         "Runtimes that load a `.pte`, by the entry-point group `etdev.runners`.",
         (
             *_in("etdev.runtime.runners", "Runner PythonRunner"),
-            *_in("etdev.registry.extensions", "install_hint"),
+            *_in("etdev.errors", "install_hint"),
             *_in("etdev.runtime.child", "Child ChildResult"),
         ),
     ),

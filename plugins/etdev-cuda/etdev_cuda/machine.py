@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from etdev import Device, Probe
-from etdev.registry.extensions import install_hint
+from etdev.errors import install_hint
 
 _TORCH_CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _DRIVER = "libcuda.so.1"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from etdev import Lowerer, Probe
-from etdev.errors import PluginError
-from etdev.registry.extensions import install_hint
+from etdev.errors import PluginError, install_hint
 
 WITHOUT_TRITON = """
 import sys

@@ -17,8 +17,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from etdev import Device, Probe
-from etdev.errors import first_line
-from etdev.registry.extensions import install_hint
+from etdev.errors import first_line, install_hint
 
 _INSTALL = install_hint("etdev-trt", "tensorrt")
 _NOT_INSTALLED = f"torch-tensorrt is not installed; {_INSTALL}"

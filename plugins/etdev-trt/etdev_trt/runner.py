@@ -17,9 +17,8 @@ from typing import Any
 from attrs import frozen
 from packaging.version import Version
 
-from etdev.errors import RunError
+from etdev.errors import RunError, install_hint
 from etdev.pte.artifact import MethodArtifact
-from etdev.registry.extensions import install_hint
 from etdev.runtime.child import COMMAND, Child
 from etdev.runtime.runners import PYTHON, PythonRunner
 

@@ -6,8 +6,7 @@ import pytest
 from etdev_trt.testing.programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
-from etdev.errors import EtdevWarning
-from etdev.registry.extensions import install_hint
+from etdev.errors import EtdevWarning, install_hint
 from etdev.runtime.check import check
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")

@@ -11,8 +11,8 @@ import pytest
 from etdev_trt import machine
 from etdev_trt.plugin import TrtPlugin
 
+from etdev.errors import install_hint
 from etdev.registry.answers import probe
-from etdev.registry.extensions import install_hint
 from etdev.registry.selection import from_object
 
 TORCH, EXECUTORCH = version("torch"), version("executorch")

@@ -15,11 +15,10 @@ from etdev_trt.runner import PACKAGE, RUNNER, load_program
 from support.models.small import PAIR, AddMul
 
 from etdev import Lowerer
-from etdev.errors import RunError
+from etdev.errors import RunError, install_hint
 from etdev.pte.artifact import Delegate, MethodArtifact
 from etdev.pte.read import read
 from etdev.registry import answers
-from etdev.registry.extensions import install_hint
 from etdev.registry.selection import from_object
 from etdev.runtime.run import run
 from etdev.runtime.runners import named

@@ -12,10 +12,10 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from support.shell.distributions import put
 
 from etdev import hookspecs
-from etdev.errors import EtdevWarning, PluginError
+from etdev.errors import EtdevWarning, PluginError, install_hint
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry, parse, plugin, selection
-from etdev.registry.extensions import EXTRAS, install_hint
+from etdev.registry.extensions import EXTRAS
 from etdev.registry.registry import own_distributions, tomllib
 from etdev.schema.device import CPU, Device, Probe
 

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from etdev import Lowerer, diff
 from etdev.errors import BudgetError
+from etdev.report import presenters
 from etdev.report.explanation import Explanation
 from etdev.report.holes import holes
 from etdev.schema.cost import Workload
@@ -126,3 +127,9 @@ def test_a_difference_has_the_cost_on_portable_kernels() -> None:
     before, after = (Lowerer(plugins).plan(module, inputs) for plugins in (["cpu"], []))
     figures = {figure.what: (figure.before, figure.after) for figure in diff(before, after).figures}
     assert figures["forward: FLOPs on portable kernels"] == (0, 12288)
+
+
+def test_of_several_methods_each_row_has_its_own() -> None:
+    made = {name: (nets.mlp()[0], nets.mlp()[1]) for name in ("encode", "decode")}
+    sheet = presenters.missed(Explanation(Lowerer(["cpu"]).plan(made)))
+    assert {row[0].partition(": ")[0] for row in sheet.rows} == {"encode", "decode"}

@@ -3,7 +3,7 @@
 import pytest
 
 from etdev import Lowerer
-from etdev.errors import PluginError
+from etdev.errors import PluginError, install_hint
 from etdev.registry import extensions
 
 
@@ -11,5 +11,5 @@ def test_a_budget_of_libraries_names_what_to_install(monkeypatch):
     monkeypatch.setattr(extensions, "candidates", lambda group: {})
     with pytest.raises(PluginError) as caught:
         Lowerer([], budget={"runtime_bytes": 1}).lower("gone.pt2")
-    hint = extensions.install_hint("etdev-cpp")
+    hint = install_hint("etdev-cpp")
     assert str(caught.value) == f"runtime_bytes: not installed; {hint}"
