@@ -191,7 +191,12 @@ class Child:
         Without one it is the last line of a process that ended by itself.
         """
         self._log.seek(start)
-        lines = self._log.read().decode(errors="replace").split("\n")
+        text = self._log.read()
+        if code > 0 and not text.strip():
+            # It ended by itself, and may have said why while it started.
+            self._log.seek(0)
+            text = self._log.read()
+        lines = text.decode(errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()] if code > 0 else []
         return first_error(lines) or (said[-1] if said else "")
 
