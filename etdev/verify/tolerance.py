@@ -40,7 +40,8 @@ from etdev.verify.output_error import OutputError, errors_of
 QUANTISED = 2e-2
 # Some kernels take numbers below 1e-38 for 0, and lose sums of up to a hundred of them.
 TINY = 1e-36
-# A number that is so much larger than half of the others is a fill, if it is as large as that.
+# A number that is so much larger than the smallest tenth is a fill, if it is as large as that; most
+# of an output may be.
 _FAR, _FILL = 1e3, 1e4
 # Numbers are of several magnitudes if the largest is more than this times as large as the smallest
 # tenth; of normal ones it is 35 times as large.
@@ -225,7 +226,7 @@ def _scale(sizes: torch.Tensor, by_place: bool) -> torch.Tensor:
     known = flat[flat > 0][:: max(1, flat.numel() // _SAMPLES)].sort().values
     if not known.numel():
         return sizes
-    fills = sizes >= max(_FILL, _FAR * float(known[known.numel() // 2]))
+    fills = sizes >= max(_FILL, _FAR * float(known[known.numel() // 10]))
     others = sizes.masked_fill(fills, 0.0)
     largest = others.max()
     if not by_place or largest <= _MIXED * float(known[known.numel() // 10]):

@@ -11,6 +11,7 @@ from etdev import Lowerer, VerifyError
 
 ROWS = ({0: Dim("rows", min=1, max=15)},)
 X = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
+MOST = torch.ones(3, 32).triu(diagonal=10).bool()
 FILL = torch.full((3, 1), -1e9)
 
 
@@ -71,6 +72,9 @@ CAUGHT = {
                             (X, torch.tensor([5])), None),
     "by 1e-3 beside a fill": (
         lambda x: torch.cat([x, FILL], -1), lambda x: torch.cat([x + 1e-3, FILL], -1), (X,), None,
+    ),
+    "beside a majority of fills": (
+        lambda x: x.masked_fill(MOST, -1e9), lambda x: (x * 2).masked_fill(MOST, -1e9), (X,), None,
     ),
 }  # fmt: skip
 # What nothing tries by default.
