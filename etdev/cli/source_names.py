@@ -29,8 +29,8 @@ def check_source(text: str) -> None:
         return
     if not Path(place).is_file():
         raise SourceError(text, f"there is no file {place!r}", FORMS)
-    known = functions(Path(place))
     code = Path(place).read_text(encoding="utf-8", errors="replace")
+    known = _functions(code)
     # However else a file makes a function, it writes its name, or imports all names of another.
     if not name or (known and not re.search(rf"\b{re.escape(name)}\b|import \*", code)):
         raise no_function(text, name, known)
@@ -38,7 +38,10 @@ def check_source(text: str) -> None:
 
 def functions(file: Path) -> list[str]:
     """Return the names of the public functions that a file of Python defines."""
-    code = file.read_text(encoding="utf-8", errors="replace")
+    return _functions(file.read_text(encoding="utf-8", errors="replace"))
+
+
+def _functions(code: str) -> list[str]:
     return re.findall(r"^def ([^\W_]\w*)\(", code, re.MULTILINE)
 
 

@@ -14,6 +14,7 @@ from etdev.cli import lowerers, options, outputs, tables, viewing
 from etdev.cli.progress import Display
 from etdev.errors import EtdevError, LockError
 from etdev.files import check_writable, publish, unseen, write_text
+from etdev.pte.embedded_plan import find_ledger
 from etdev.pte.read import read
 from etdev.report import presenters
 from etdev.report.difference import diff
@@ -145,7 +146,6 @@ def write(
     are the values of `settings` and of the lowering options.
     """
     from etdev.locking import Lock, lock_of, setup_of
-    from etdev.pte.read import read
 
     before = _plan_in(output)
     lock_file = lock_file or (Path("etdev.lock") if locked else None)
@@ -175,8 +175,6 @@ def write(
 
 def _plan_in(output: Path) -> Plan | None:
     """Return the plan in a file that will be replaced, if it has one of this version."""
-    from etdev.pte.embedded_plan import find_ledger
-
     with suppress(EtdevError):
         return find_ledger(output) if output.exists() else None
     return None

@@ -19,12 +19,7 @@ from etdev.errors import (
 )
 from etdev.registry.answers import probe
 from etdev.registry.discovery import BUILTIN, find_plugins, load_builtin, load_plugin, make_plugin
-from etdev.registry.extensions import (
-    AUTOLOAD_OFF,
-    Candidate,
-    autoload,
-    the_only,
-)
+from etdev.registry.extensions import AUTOLOAD_OFF, Candidate, autoload, the_only
 from etdev.registry.manifest import Manifest, manifest_in
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, own_distributions

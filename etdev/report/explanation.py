@@ -112,10 +112,8 @@ class Explanation:
             nodes = tuple(entry.node for entry in entries)
             modules = dict.fromkeys(entry.module for entry in entries if entry.module)
             lines = dict.fromkeys(entry.line for entry in entries if entry.line)
-            where, cost = (
-                (tuple(modules), tuple(lines)),
-                sum((e.cost for e in entries if e.cost), Workload()),
-            )
+            where = tuple(modules), tuple(lines)
+            cost = sum((entry.cost for entry in entries if entry.cost), Workload())
             share = self._share(name, cost)
             missed.append(Missed(name, op, reasons, nodes, *where, owner, cost, share))
             taken[nodes] = sum(entry.seconds for entry in entries)
@@ -125,9 +123,14 @@ class Explanation:
 
         return tuple(sorted(missed, key=rank))
 
+    @cached_property
+    def _wholes(self) -> dict[str, Workload]:
+        """The cost of each method."""
+        return {method.method: total(method.ledger.costs()) for method in self.plan.methods}
+
     def _share(self, method: str, cost: Workload) -> str:
         """Return the part of a method's cost in words."""
-        whole = total(self.plan[method].ledger.costs())
+        whole = self._wholes[method]
         return "" if whole.vanishes else "none at run time" if cost.vanishes else cost.share(whole)
 
     def _is_lost(self, missed: Missed) -> bool:
