@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import torch
 from attrs import define, field
 from torch.export import ExportedProgram
-from torch.fx import Interpreter, Node
+from torch.fx import Graph, Interpreter, Node
 
 from etdev.graph.nodes import line_of
 
@@ -29,9 +30,12 @@ class Coverage:
     _taken: dict[str, set[bool]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        graph = self.program.graph
-        self._conditions = [n for n in graph.nodes if n.target is torch.ops.higher_order.cond]
+        self._conditions = _conditions(self.program.graph)
         self._taken = {node.name: set() for node in self._conditions}
+
+    @cached_property
+    def _module(self) -> torch.fx.GraphModule:
+        return self.program.module(check_guards=False)
 
     def note(self, inputs: Sequence[Any]) -> bool:
         """Note the branches that a call takes; return True if one of them is new."""
@@ -41,8 +45,7 @@ class Coverage:
         # Such as an input that a check of the program refuses.
         with suppress(Exception), torch.no_grad():
             # A copy, since a call may write to buffers.
-            module = copy.deepcopy(self.program.module(check_guards=False))
-            _Recorder(module, self._taken).run(*copy.deepcopy(list(inputs)))
+            _Recorder(copy.deepcopy(self._module), self._taken).run(*copy.deepcopy(list(inputs)))
         return sum(map(len, self._taken.values())) > before
 
     def missed(self) -> Iterator[str]:
@@ -54,14 +57,17 @@ class Coverage:
                     yield f"branch `{str(side).lower()}`{f' at {where}' * bool(where)} not taken"
 
 
+def _conditions(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.target is torch.ops.higher_order.cond]
+
+
 class _Recorder(Interpreter):
     """Runs a module, and records the value of each predicate."""
 
     def __init__(self, module: torch.fx.GraphModule, taken: dict[str, set[bool]]) -> None:
         super().__init__(module)
-        conditions = (n for n in module.graph.nodes if n.target is torch.ops.higher_order.cond)
         # The module's nodes are those of the program, in their order.
-        self._sides = dict(zip(conditions, taken.values(), strict=True))
+        self._sides = dict(zip(_conditions(module.graph), taken.values(), strict=True))
 
     def run_node(self, n: Node) -> Any:
         if n in self._sides:

@@ -40,8 +40,6 @@ class Samples:
     program: ExportedProgram
     example: Sequence[Any]
     _generator: torch.Generator = field(factory=lambda: torch.Generator().manual_seed(0))
-    _ties: bool = field(default=False, init=False)
-    _lone: bool = field(default=False, init=False)
     _tried: list[int] = field(factory=list, init=False)
 
     def attempts(self, step: int) -> Iterator[list[Any]]:
@@ -50,13 +48,11 @@ class Samples:
         Nothing says which values a model accepts: a position may have to be below a length.
         """
         if step:
-            self._ties = step % 2 == 0
-            choose = {1: max, 2: min}.get(step, self._between)
-            yield self._fresh(choose)
+            ties, choose = step % 2 == 0, {1: max, 2: min}.get(step, self._between)
+            yield self._fresh(choose, ties=ties, lone=True)
             # A lone integer may be a position or a length that has to be what it is.
-            yield self._fresh(choose, lone=False)
-            yield [self._like(value, integers=False) for value in self.example]
-            self._ties = False
+            yield self._fresh(choose, ties=ties)
+            yield [self._like(value, integers=False, ties=ties) for value in self.example]
         yield list(self.example)
 
     def far(self) -> Iterator[list[Any]]:
@@ -70,7 +66,7 @@ class Samples:
     @property
     def is_dynamic(self) -> bool:
         """Return True if an input has a dynamic size."""
-        return bool(self._given_sizes())
+        return bool(self._given_sizes)
 
     def edges(self, all_values: bool) -> Iterator[tuple[str, list[list[Any]]]]:
         """Yield edge values with attempts at inputs that have them in some places.
@@ -86,30 +82,27 @@ class Samples:
             made = [[self._sprinkled(v, index, some) for v in self.example] for some in attempts]
             yield _EDGES[index], made
         ranges = self.program.range_constraints
-        symbols = {symbol for size in self._given_sizes() for symbol in size.free_symbols}
+        symbols = {symbol for size in self._given_sizes for symbol in size.free_symbols}
         if any(ranges[symbol].lower <= 0 for symbol in symbols if symbol in ranges):
-            yield "size 0", [self._fresh(min, least=0)]
+            yield "size 0", [self._fresh(min, least=0, lone=True)]
 
-    def _fresh(
-        self, choose: Callable[[int, int], int], least: int = 1, lone: bool = True
-    ) -> list[Any]:
+    def _fresh(self, choose: Callable[[int, int], int], least: int = 1, **how: bool) -> list[Any]:
         """Make fresh values, with a choice between the bounds of every symbolic size."""
-        self._lone = lone
-        sizes, given, values = {}, self._given_sizes(), self._values()
+        sizes, given, values = {}, self._given_sizes, self._values()
         if len(values) != len(self.example):
-            return [self._like(value) for value in self.example]
+            return [self._like(value, **how) for value in self.example]
         for symbol, bounds in self.program.range_constraints.items():
             low = max(int(bounds.lower), least) if bounds.lower > -_UNBOUNDED else least
             high = int(bounds.upper) if bounds.upper < _UNBOUNDED else given.get(symbol, 2)
             sizes[symbol] = choose(low, max(low, high))
         pairs = zip(self.example, values, strict=True)
-        return [self._like(value, _resolved(fake, sizes)) for value, fake in pairs]
+        return [self._like(value, _resolved(fake, sizes), **how) for value, fake in pairs]
 
     def _between(self, low: int, high: int) -> int:
         near = (number + off for number in self._numbers for off in (0, -1, 1))
         told = [size for size in dict.fromkeys(near) if low < size < high]
         drawn = int(torch.randint(low, high + 1, (), generator=self._generator))
-        known = (*self._tried, *self._given_sizes().values())
+        known = (*self._tried, *self._given_sizes.values())
         fresh = [size for size in (*told, drawn) if size not in known]
         self._tried.append(fresh[0] if fresh else drawn)
         return self._tried[-1]
@@ -135,8 +128,9 @@ class Samples:
         inputs = [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
         return [fakes.get(getattr(argument, "name", "")) for argument in inputs]
 
+    @cached_property
     def _given_sizes(self) -> dict[Any, int]:
-        """Return the symbolic sizes of the inputs, with the numbers that the example has."""
+        """The symbolic sizes of the inputs, with the numbers that the example has."""
         pairs = zip(self.example, self._values(), strict=False)
         tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor)]
         sizes: list[tuple[Any, int]] = [
@@ -146,8 +140,19 @@ class Samples:
         ]
         return {size.node.expr: known for size, known in sizes if isinstance(size, torch.SymInt)}
 
-    def _like(self, value: Any, shape: Any = None, integers: bool = True) -> Any:
-        """Make a fresh value like a given one, of another shape if one is given."""
+    def _like(
+        self,
+        value: Any,
+        shape: Any = None,
+        integers: bool = True,
+        ties: bool = False,
+        lone: bool = False,
+    ) -> Any:
+        """Make a fresh value like a given one, of another shape if one is given.
+
+        Without `integers`, integers stay as they are; a lone one gets others only with `lone`. With
+        `ties`, floats are whole numbers, or eighths of a range that is smaller than 2.
+        """
         if not isinstance(value, Tensor):
             return value if shape is None else shape
         sizes = tuple(value.shape) if shape is None else shape
@@ -158,7 +163,7 @@ class Samples:
             low, high = (-2.0, 2.0) if low == high else (low, high)
             made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
             made = made * (high - low) + low
-            if self._ties:
+            if ties:
                 step = 1.0 if high - low >= 2 else (high - low) / 8
                 made = (made / step).round() * step
             return _ordered(made.to(value), value)
@@ -169,7 +174,7 @@ class Samples:
         low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
         if value.dtype == torch.bool:
             low, high = 0, 1
-        elif low == high and low >= 0 and numbers.size == 1 and self._lone:
+        elif low == high and low >= 0 and numbers.size == 1 and lone:
             low, high = 0, 2 * low + 2
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)

@@ -74,7 +74,7 @@ class Tolerance:
     """Errors that the outputs of one method may have.
 
     Args:
-        relative: Allowed error of floating-point outputs, times the output's largest value.
+        relative: Allowed error of floating-point outputs, times the scale at each place.
         steps: Allowed error of int8 and uint8 outputs.
         slack: For each output, the error that it may have whatever its values are.
     """
@@ -220,7 +220,7 @@ def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
 
 
 def _scale(sizes: torch.Tensor, by_place: bool) -> torch.Tensor:
-    """Return what the error of each number is relative to, given their absolute values."""
+    """Return the value that the error of each number is compared with, given absolute values."""
     flat = sizes.flatten()
     # Some of many, since they are sorted.
     known = flat[flat > 0][:: max(1, flat.numel() // _SAMPLES)].sort().values
