@@ -72,6 +72,10 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
+    def node(self, name: str) -> Node:
+        """Return the computing node or get_attr of a name; raise KeyError if there is none."""
+        return self.nodes[self.number[name]]
+
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Complete some nodes with all that can't be separated from them, ascending.
 

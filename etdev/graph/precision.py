@@ -52,7 +52,7 @@ def precisions(graph: MethodGraph, homes: Mapping[str, str]) -> dict[str, str]:
         homes: The partition of each node in one.
     """
     patterns = _Patterns(graph, homes).precisions
-    nodes = (graph.nodes[graph.number[name]] for name in graph.ops)
+    nodes = (graph.node(name) for name in graph.ops)
     return {
         node.name: "" if node.name in graph.foreign else patterns.get(node) or _alone(node)
         for node in nodes

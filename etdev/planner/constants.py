@@ -109,7 +109,7 @@ class _Settlement:
         """Return True if one partition has all readers of a buffer and of its new value."""
         if buffer.target in self.shared or buffer.update not in self.graph.number:
             return False
-        update = self.graph.nodes[self.graph.number[buffer.update or ""]]
+        update = self.graph.node(buffer.update or "")
         signature = self.graph.program.graph_signature
         written = [spec for spec in signature.output_specs if spec.arg.name == update.name]
         old = self.graph.placeholders[buffer.name]

@@ -283,10 +283,10 @@ class _Cut:
 
 
 def _node(form: Form, name: str) -> Node:
-    return form.graph.nodes[form.graph.number[name]]
+    return form.graph.node(name)
 
 
 def _op(graph: MethodGraph, name: str) -> str:
     """Return the name of a node, or for a getitem that of the op it reads."""
-    node = graph.nodes[graph.number[name]]
+    node = graph.node(name)
     return node.all_input_nodes[0].name if node.target is operator.getitem else name

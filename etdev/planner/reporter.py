@@ -94,7 +94,7 @@ class Reporter:
                 if plugin.name in said or not plugin.builtin
             )
             facts = {**_facts(graph, node), "precision": precisions[node]}
-            facts["cost"] = counter.cost(graph.nodes[graph.number[node]])
+            facts["cost"] = counter.cost(graph.node(node))
             entries.append(Entry(node, op, owner, partition, verdicts, pin=pin, **facts))
         # Without nodes that the final method doesn't have.
         groups = [
@@ -124,7 +124,7 @@ def verdict_of(plugin: str, reason: Reason, **values: object) -> Verdict:
 
 def _facts(graph: MethodGraph, name: str) -> dict[str, Any]:
     """Return a node's origin, inputs and values, as an entry of the ledger has them."""
-    node = graph.nodes[graph.number[name]]
+    node = graph.node(name)
     read = (n for n in node.all_input_nodes if n.op != "get_attr")
     items = (graph.number[n.name] for n in node.users if n.target is operator.getitem)
     return {

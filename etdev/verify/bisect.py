@@ -128,7 +128,7 @@ class Bisection:
         graph, members = MethodGraph(self.program, self.plan.method), dict[str, str]()
         owned = {name for partition in self.plan.partitions for name in partition.nodes}
         for name in graph.ops:
-            node = graph.nodes[graph.number[name]]
+            node = graph.node(name)
             is_number = isinstance(node.meta.get("val"), torch.SymInt)
             if name not in owned and node.users and not is_number:
                 tied = graph.with_followers([graph.number[name]])
