@@ -14,6 +14,7 @@ from attrs import evolve
 from etdev_cpp.app import rendered, write
 from etdev_cpp.frames import raw
 from executorch.exir import ExecutorchBackendConfig
+from support.emulator import PI, emulated
 from support.models.matrix import LARGE, SMALL
 from support.shell import fails, succeeds
 from torch import nn
@@ -22,7 +23,6 @@ from torch.export import Dim
 from etdev import Lowerer
 from etdev.errors import RunError
 from etdev.pte.read import read
-from etdev.schema.target import Target
 from etdev.upstream.trees import flat
 from etdev.verify.output_error import compare
 
@@ -199,11 +199,7 @@ def test_an_app_of_a_real_model_prints_what_eager_prints(model, tmp_path):
     assert_prints(folder, case.calls * 2, case.eager(), case.tolerance)
 
 
-PI = Target("aarch64-linux-gnu")
-TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
-
-
-@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {' and '.join(TOOLS)}")
+@emulated
 @pytest.mark.parametrize("model", ["dynamic_batch", "two_methods"])
 def test_an_app_for_another_processor_prints_what_eager_prints(model, tmp_path):
     case = {**SMALL, **LARGE}[model]()
@@ -215,11 +211,11 @@ def test_an_app_for_another_processor_prints_what_eager_prints(model, tmp_path):
     away = shutil.copytree(folder / "build", tmp_path / "away")
     assert {"net.pte", "libexecutorch.so"} <= {file.name for file in away.iterdir()}
     shutil.move(folder / "build", tmp_path / "gone")
-    emulated = tmp_path / "emulated"
-    words = f"{TOOLS[1]} -cpu cortex-a76 -L /usr/{PI.triple} {away / program.name}"
-    emulated.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-    emulated.chmod(0o755)
-    assert_prints(folder, case.calls, case.eager(), case.tolerance, binary=emulated)
+    binary = tmp_path / "emulated"
+    words = f"qemu-aarch64 -cpu cortex-a76 -L /usr/{PI.triple} {away / program.name}"
+    binary.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    binary.chmod(0o755)
+    assert_prints(folder, case.calls, case.eager(), case.tolerance, binary=binary)
 
 
 def test_the_command_writes_the_project_or_nothing(here):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from etdev_cpp.runner import RUNNER
+from support.emulator import emulated
 from support.toys.bits import same
 
 from etdev.pte.read import read
@@ -29,12 +28,11 @@ def test_python_and_cpp_give_the_same_bytes(cell):
         assert all(map(same, a.outputs, b.outputs))
 
 
-TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
 # Without newer instructions, with those for dot products, and with vectors of any length.
 MODELS = ("cortex-a53", "cortex-a76", "a64fx")
 
 
-@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {' and '.join(TOOLS)}")
+@emulated
 def test_another_processor_gives_nearly_the_same_values(cell):
     case, path = cell
     methods = {method.name: method for method in read(path).methods}

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from etdev_cpp import place, runner
+from support.emulator import PI, emulated
 from support.shell import MLP, fails, succeeds
 from torch import nn
 
@@ -21,13 +22,6 @@ from etdev.runtime.run import run_series
 from etdev.runtime.runners import on_target
 from etdev.schema.target import Target
 
-PI = Target("aarch64-linux-gnu")
-TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
-LACKING = [tool for tool in TOOLS if not shutil.which(tool)]
-INSTALL = "apt install g++-aarch64-linux-gnu qemu-user"
-emulated = pytest.mark.skipif(
-    bool(LACKING), reason=f"not installed: {', '.join(LACKING)}; {INSTALL}"
-)
 PACKAGE = str(Path(find_spec("executorch").submodule_search_locations[0]))
 REGISTRY = """
 unlisted = "first"

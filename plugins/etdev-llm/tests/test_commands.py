@@ -1,7 +1,6 @@
 """`etdev llm` and `etdev generate` from a config, a folder and a function to text."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from etdev_llm.comparison import generated
 from etdev_llm.player import Player
 from etdev_llm.sources import Recipe
 from support.decoders import SIZES, decoder
+from support.emulator import emulated
 
 from etdev import Lowerer
 from etdev.cli.main import main
@@ -47,10 +47,7 @@ def test_the_commands_lower_and_generate(config):
     assert "etdev explain: " not in etdev("explain", "net.pte").output
 
 
-TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
-
-
-@pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason=f"needs {' and '.join(TOOLS)}")
+@emulated
 def test_a_decoder_is_verified_on_another_processor(config, tmp_path):
     text = '[plugins.cpu]\n[targets.pi]\ntriple = "aarch64-linux-gnu"\nplugins = ["cpu"]\n'
     (tmp_path / "registry.toml").write_text(text)
