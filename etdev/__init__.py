@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
 
 @contextmanager
 def _without_warnings_of_torchao() -> Iterator[None]:
-    """Import meanwhile: ExecuTorch imports torchao, which logs kernels for other machines."""
+    """Silence torchao while ExecuTorch imports it: it warns of kernels for other machines."""
     loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:

@@ -169,7 +169,7 @@ def close_to(name: str, known: Iterable[str]) -> str:
 def install_hint(distribution: str, extra: str = "") -> str:
     """Say how one of etdev's own distributions is installed from where etdev itself came from.
 
-    No index has them, so that pip is told of no name alone.
+    No package index has them, so pip needs an address or a folder beside the name.
 
     Args:
         distribution: Its name, such as etdev-tune.

@@ -19,7 +19,7 @@ from etdev.upstream.trees import pytree
 
 # ExecuTorch gives a view the memory of its input.
 _FREE = ("view_copy", "alias_copy", "detach_copy")
-# Of a large input they read what they return.
+# They read only as much of an input as they return.
 _PARTS = (
     *("embedding", "gather", "index", "index_select", "narrow", "select", "slice", "split"),
     *("split_with_sizes", "unfold"),

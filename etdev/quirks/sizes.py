@@ -253,7 +253,7 @@ SIGNED_REMAINDERS = Quirk(
 POWERS_OF_SIZES = Quirk(
     name="powers-of-sizes",
     stage=TO_EDGE,
-    summary="ExecuTorch has no power of numbers, as which torch writes a product of equal sizes.",
+    summary="torch writes a product of equal sizes as a power, which ExecuTorch has no op for.",
     upstream="report written 2026-11-27; executorch/exir/passes/executorch_prim_ops_registry.py, "
     "_PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS",
     find=Nodes((pow, operator.pow), _is_power, branches=True),

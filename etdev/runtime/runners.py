@@ -57,7 +57,7 @@ class Runner(Protocol):
 
     An entry point in the group `etdev.runners` names one. `prepare` is called before the rest. One
     that runs elsewhere, too, has `on_target(target)`, which returns a list of runners for an
-    `etdev.schema.target.Target`; of these, one with `emulated = True` is quoted no times of.
+    `etdev.schema.target.Target`; times of one with `emulated = True` are never shown.
     """
 
     @property

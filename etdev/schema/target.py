@@ -12,8 +12,8 @@ from etdev.errors import EtdevError, close_to
 from etdev.schema.converters import frozen_tuple, refusing
 
 QEMU, SSH = "qemu", "ssh"
-# Models of processor that an emulated aarch64 is verified on: without and with its newer
-# instructions for matrices.
+# Models of processor that an emulated aarch64 is verified on: without and with instructions for
+# dot products and half precision.
 _MODELS = {"aarch64": ("cortex-a53", "cortex-a76")}
 
 

@@ -40,7 +40,7 @@ def exclusive_tracing() -> Iterator[None]:
 
 
 def without_dumps() -> AbstractContextManager[Any]:
-    """Have torch.export print no graph of a model that it can't trace; the error says enough."""
+    """Keep torch.export from printing the graph of a model that it can't trace."""
     return patch.object(_trace, "print", lambda *_, **__: None, create=True)
 
 

@@ -1,7 +1,7 @@
 """Formulas of norms that first subtract a value of the row, which changes nothing but the rounding.
 
 The kernels compute a variance from the sum of squares, and lose it beside a large mean. Any value
-of a row is near the mean, as the rows' deviation goes.
+of a row is about one standard deviation from its mean.
 """
 
 from __future__ import annotations
