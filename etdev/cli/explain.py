@@ -21,30 +21,30 @@ from etdev.schema.plan import Plan
 @click.option("--node", metavar="GLOB", help="Only nodes of these names.")
 @click.option("--module", metavar="GLOB", help="Only nodes in these modules and their submodules.")
 @click.option("--op", metavar="GLOB", help="Only nodes of these ops, before or after export.")
-@click.option("--plugin", metavar="NAME", help="Only nodes that this plugin was asked about.")
-@options.asked("--ask")
+@click.option("--asked", metavar="NAME", help="Only nodes that this plugin was asked about.")
 @options.all_rows
 @options.as_json
-@options.ruling
+@options.lowering
 def command(
     what: str,
     node: str | None,
     module: str | None,
     op: str | None,
-    plugin: str | None,
+    asked: str | None,
     **lowering: Any,
 ) -> None:
     """Explain which plugin owns which nodes, and why.
 
     WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte with its ledger. Shows
     the ops left to portable kernels, grouped by reason, most nodes first; with --node, --module,
-    --op or --plugin the nodes that match, and all about a single one.
+    --op or --asked the nodes that match, and all about a single one.
 
     \b
     etdev explain net.py:model
     etdev explain net.py:model --op "*softmax*"
     etdev explain plan.json --node aten_add_tensor
-    etdev explain net.pte --plugin cpu --all
+    etdev explain net.py:model --plugin cpu,openvino
+    etdev explain net.pte --asked cpu --all
 
     Exit codes: 0 for an answer, 1 for an error, 2 for wrong usage.
     """
@@ -52,8 +52,11 @@ def command(
     if not in_file:
         lowerers.check(what, **lowering)
     elif any(lowering.values()):
-        raise click.UsageError("--ask, --device, --pin, --strict and --registry need a SOURCE")
-    query = Query(node=node, module=module, op=op, plugin=plugin)
+        raise click.UsageError(
+            "--plugin, --device, --pin, --strict and --registry need a SOURCE; "
+            "--asked NAME shows the nodes that a plugin was asked about"
+        )
+    query = Query(node=node, module=module, op=op, asked=asked)
     # The plan of a file needs no torch.
     plan = read_plan(Path(what)) if in_file else lowerers.planned(what, **lowering)
     explanation = answered(Explanation(plan, query), what, str(query))
@@ -72,9 +75,9 @@ def answered(explanation: Explanation, who: str, options: str) -> Explanation:
         return explanation
     entries = (entry for method in plan.methods for entry in method.ledger)
     names = {name for e in entries for name in (e.node, e.module, e.op, e.source_op)}
-    names.update(asked := [name for name, _ in plan.plugins])
+    names.update(plugins := [name for name, _ in plan.plugins])
     cures = [close_to(text, names) for text in astuple(query) if text and text not in names]
-    known = f"the plugins are {', '.join(asked)}" if query.plugin not in (None, *asked) else ""
+    known = f"the plugins are {', '.join(plugins)}" if query.asked not in (None, *plugins) else ""
     raise EtdevError(who, f"no node matches {options}", " ".join(cures).strip() or known)
 
 

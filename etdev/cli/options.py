@@ -90,19 +90,6 @@ def existing(_: object, __: object, path: Path | None) -> Path | None:
     return path
 
 
-def asked(flag: str) -> Callable[..., Any]:
-    """Return the option that names the plugins to ask."""
-    return click.option(
-        flag,
-        "plugins",
-        multiple=True,
-        callback=lambda _, __, texts: [name for t in texts for name in t.split(",")] or None,
-        shell_complete=lambda _, __, text: plugin_names(text),
-        metavar="NAME[,NAME...]",
-        help="Ask these plugins, in claim order. All installed plugins if left out.",
-    )
-
-
 source = click.argument("source", shell_complete=lambda _, __, text: source_names(text))
 program = click.argument("program", type=FILE)
 data = click.option(
@@ -217,5 +204,17 @@ ruling = together(
     debug,
     heading="Plugins and plan",
 )
-lowering = together(asked("--plugin"), ruling, heading="Plugins and plan")
+lowering = together(
+    click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        callback=lambda _, __, texts: [name for t in texts for name in t.split(",")] or None,
+        shell_complete=lambda _, __, text: plugin_names(text),
+        metavar="NAME[,NAME...]",
+        help="Ask these plugins, in claim order. All installed plugins if left out.",
+    ),
+    ruling,
+    heading="Plugins and plan",
+)
 workers = together(*_settings(Surface.COMPILING), heading="Compilation")

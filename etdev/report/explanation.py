@@ -26,17 +26,17 @@ class Query:
         node: Glob of node names.
         module: Glob of module paths; a module stands for all that is in it.
         op: Glob of ops, as they are now or as they were in the exported program.
-        plugin: A plugin that was asked about the nodes.
+        asked: A plugin that was asked about the nodes.
     """
 
     node: str | None = None
     module: str | None = None
     op: str | None = None
-    plugin: str | None = None
+    asked: str | None = None
 
     def matches(self, entry: Entry) -> bool:
         """Return True if a node matches."""
-        asked = self.plugin is None or any(v.plugin == self.plugin for v in entry.verdicts)
+        asked = self.asked is None or any(v.plugin == self.asked for v in entry.verdicts)
         ops, modules = (entry.op, entry.source_op), _around(entry.module)
         return asked and matches(self, entry.node, ops, modules)
 
@@ -94,12 +94,12 @@ class Explanation:
 
     @cached_property
     def missed(self) -> tuple[Missed, ...]:
-        """The matching nodes on portable kernels, or those that the query's plugin doesn't own.
+        """The matching nodes on portable kernels, or those that the asked plugin doesn't own.
 
         They are grouped by method, op, owner and reasons, those that take longest first; a plugin's
         own refusals come before those that the host made.
         """
-        plugin = self.query.plugin
+        plugin = self.query.asked
         groups: dict[Any, list[Entry]] = {}
         for method, entry in self.entries:
             if entry.owner == plugin if plugin else not entry.falls_back:
@@ -135,11 +135,11 @@ class Explanation:
 
     def _is_lost(self, missed: Missed) -> bool:
         """Return True if the query's plugin didn't refuse these nodes itself."""
-        return bool(self.query.plugin) and all(v.code in RESERVED for v in missed.reasons)
+        return bool(self.query.asked) and all(v.code in RESERVED for v in missed.reasons)
 
     def _said(self, entry: Entry) -> list[Verdict]:
         """Return the verdicts of plugins that don't own a node, or of the query's plugin."""
-        return [v for v in entry.reasons if self.query.plugin in (None, v.plugin)]
+        return [v for v in entry.reasons if self.query.asked in (None, v.plugin)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, with the nodes if the query has a criterion."""

@@ -98,7 +98,7 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet]:
     ]
     yield Sheet(("method", "nodes", "owner", "precision"), owned)
     yield from _filled(missed(explanation, every))
-    if query not in (Query(), Query(plugin=query.plugin)):
+    if query not in (Query(), Query(asked=query.asked)):
         yield from nodes(explanation)
     else:
         methods = explanation.plan.methods
@@ -242,7 +242,7 @@ def missed(explanation: Explanation, every: bool = False) -> Sheet:
 
     With `every`, cells name every line and module.
     """
-    plugin = explanation.query.plugin
+    plugin = explanation.query.asked
     title = f"not {plugin}'s" if plugin else "on portable kernels"
     rows, several = [], len(explanation.plan.methods) > 1
     for item in explanation.missed:

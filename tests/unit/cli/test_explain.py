@@ -60,7 +60,7 @@ def net(here) -> str:
 
 
 def test_what_falls_back_is_grouped_by_op_and_reason_with_its_lines(net):
-    rows = cells(succeeds(f"explain {net} --ask cpu"))
+    rows = cells(succeeds(f"explain {net} --plugin cpu"))
     assert rows[:3] == [
         "method nodes owner precision",
         "forward 4 portable float32 4",
@@ -72,14 +72,14 @@ def test_what_falls_back_is_grouped_by_op_and_reason_with_its_lines(net):
 
 
 def test_a_module_stands_for_all_that_is_in_it(net):
-    document = json.loads(succeeds(f"explain {net} --ask cpu --module second --json"))
+    document = json.loads(succeeds(f"explain {net} --plugin cpu --module second --json"))
     assert len(document["nodes"]) == 3
     assert {told["entry"]["module"] for told in document["nodes"]} == {"second.0"}
-    assert len(json.loads(succeeds(f"explain {net} --ask cpu --json"))["missed"]) == 1
+    assert len(json.loads(succeeds(f"explain {net} --plugin cpu --json"))["missed"]) == 1
 
 
 def test_an_op_is_found_by_what_it_was_before_export(net):
-    document = json.loads(succeeds(f"explain {net} --ask cpu --op aten.softmax.int --json"))
+    document = json.loads(succeeds(f"explain {net} --plugin cpu --op aten.softmax.int --json"))
     assert {told["entry"]["op"] for told in document["nodes"]} == {"aten._softmax.default"}
     assert (document["schema"], document["version"]) == ("etdev.explanation", 3)
 
@@ -100,7 +100,7 @@ def test_an_owned_node_has_its_group_its_partition_and_what_splits_it(plan_file)
 
 
 def test_a_plugin_is_told_what_it_has_not_got(plan_file):
-    rows = cells(succeeds(f"explain {plan_file} --plugin cpu"))
+    rows = cells(succeeds(f"explain {plan_file} --asked cpu"))
     assert rows[3] == "not cpu's nodes cost owner why where"
     left = f"{OP} 1 22 % of the bytes portable cpu: {REASON} normalization.py:"
     assert left in rows[4].rsplit(":", 1)[0] + ":"
@@ -112,7 +112,7 @@ def test_a_plugins_own_refusals_come_before_what_it_lost():
 
     plugins = [Takes("first", ("mul.Tensor",)), Takes("second", ("mul.Tensor",))]
     plan = Lowerer(plugins).plan(Function(compute), (torch.ones(3),))
-    missed = Explanation(plan, Query(plugin="second")).missed
+    missed = Explanation(plan, Query(asked="second")).missed
     reasons = [(item.op, item.reasons[0].code, len(item.nodes)) for item in missed]
     assert reasons[0][1:] == reasons[1][1:] == ("op", 1)
     assert reasons[2:] == [("aten.mul.Tensor", "lost", 3)]
@@ -142,8 +142,8 @@ def test_a_pte_without_a_ledger_says_how_to_get_one(mlp_pte):
         ("--node aten_linear_defalt", "; did you mean aten_linear_default?"),
         ("--op aten.liner.default", "; did you mean aten.linear.default?"),
         ("--module 22", "; did you mean 2?"),
-        ("--plugin cup", "; did you mean cpu?"),
-        ("--plugin npu7", "; the plugins are cpu, portable"),
+        ("--asked cup", "; did you mean cpu?"),
+        ("--asked npu7", "; the plugins are cpu, portable"),
         (f"--node {NODE} --module 0", ""),
     ],
 )
@@ -152,9 +152,9 @@ def test_what_matches_nothing_is_named(plan_file, words, cure):
 
 
 def test_options_of_a_lowering_need_a_model(plan_file):
-    done = invoke(f"explain {plan_file} --ask cpu")
+    done = invoke(f"explain {plan_file} --plugin cpu")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "--ask, --device, --pin, --strict and --registry need a SOURCE" in done.stderr
+    assert "--plugin, --device, --pin, --strict and --registry need a SOURCE" in done.stderr
 
 
 def test_a_file_that_is_not_a_plan_is_named_with_its_key(plan_file, here):
@@ -190,7 +190,7 @@ def model():
 
 def test_simplified_nodes_are_counted_by_kind(here):
     (here / "net.py").write_text(CLONES)
-    rows = cells(succeeds("explain net.py:model --ask cpu"))
+    rows = cells(succeeds("explain net.py:model --plugin cpu"))
     assert rows[-2:] == [
         "simplified nodes",
         "copies 2",

@@ -13,7 +13,7 @@ from etdev.cli import progress
     ("words", "message"),
     [
         (f"plan {MLP} --plugin cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
-        (f"explain {MLP} --ask cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
+        (f"explain {MLP} --plugin cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
         (
             f"lower {MLP} -o net.pte --plugin cpu --device trt=cuda:1",
             "trt: is pinned to a device but not asked; the plugins are cpu, portable",
