@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import first_line
+from etdev_cpu.reasons import in_words, of_dtypes
 
 
 def catch_failures(configs: Iterable[Any]) -> Mapping[str, str]:
@@ -50,11 +51,10 @@ def reasons_told() -> Iterator[dict[str, str]]:
 
     def tell(_: WhyNoPartition, node: Node, reason: str) -> None:
         if reason == "invalid dtype":
-            values = [getattr(n.meta.get("val"), "dtype", None) for n in node.all_input_nodes]
-            dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in values if dtype)
-            number = "a number that is computed from sizes or data"
-            reason = f"XNNPACK doesn't take {number if None in values else ', '.join(dtypes)} here"
-        reasons.setdefault(node.name, reason)
+            told = of_dtypes(node.all_input_nodes)
+        else:
+            told = in_words(reason) or f"XNNPACK: {reason}"
+        reasons.setdefault(node.name, told)
 
     with patch.object(WhyNoPartition, "__call__", tell):
         yield reasons
