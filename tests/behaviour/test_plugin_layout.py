@@ -20,8 +20,8 @@ EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
         *("compiler", "constraints", "layers", "matching", "notes", "options", "own_weights"),
-        *("own_dequantisers", "quantisers", "quirks", "soundness", "sources", "structure"),
-        "template",
+        *("own_dequantisers", "quantisers", "quirks", "reasons", "soundness", "sources"),
+        *("structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "own_weights", "soundness"},

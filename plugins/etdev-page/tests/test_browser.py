@@ -403,7 +403,7 @@ def ground(browser) -> list[int]:
 
 def test_candidates_are_drawn_by_error_and_latency_and_say_what_they_are(browser, pages):
     browser.open(pages["tuned"])
-    browser.evaluate("openView('charts')")
+    assert browser.evaluate("byId('charts').hidden || !byId('graph').hidden") is False
     assert browser.texts(".scatter button") == ["0 (chosen)", "1", "2", "3"]
     middle = "(r => [r.left + r.width / 2, r.top + r.height / 2])(dot.getBoundingClientRect())"
     places = browser.evaluate(

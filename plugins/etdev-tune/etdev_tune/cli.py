@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         raise click.UsageError("give --store or --no-store, not both")
     viewing.check()
     if show and output:
-        _print(Outputs(output).read_report(), output)
+        _print(Outputs(output).read_report(), output, source)
         return
     if source is None or output is None:
         raise click.UsageError("give SOURCE and -o FILE.pte, or --show and -o")
@@ -175,7 +176,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         methods, own = sources.methods(source, say), options.arguments(**lowering)
         if point is not None:
             tuning = write_point(point, methods, output, say, **own)
-            _print(tuning.report, output, tuning.plan)
+            _print(tuning.report, output, source, tuning.plan)
             return
         tuning = tune(
             methods,
@@ -190,23 +191,32 @@ def command(  # noqa: PLR0913 - an argument for each option
             **own,
             listener=say,
         )
-    _print(tuning.report, output, tuning.plan)
+    _print(tuning.report, output, source, tuning.plan)
 
 
-def _print(found: Report, output: Path, plan: Plan | None = None) -> None:
+def _print(found: Report, output: Path, source: str | None, plan: Plan | None = None) -> None:
+    again = _again(source or "SOURCE", Outputs(output))
     parts: list[Sheet | str] = [
         _candidates(found),
         *_layers(found),
-        *_lines(found, Outputs(output)),
+        *_lines(found, output),
+        f"{output}: made again by {again}",
     ]
     report(lambda: TUNING.of(found), parts)
-    viewing.write(lambda: _viewed(found, output, plan))
+    viewing.write(lambda: _viewed(found, output, plan, again))
 
 
-def _viewed(report: Report, output: Path, plan: Plan | None) -> viewing.Viewed:
+def _viewed(report: Report, output: Path, plan: Plan | None, again: str) -> viewing.Viewed:
     """Return the .pte with its plan, if that is known or in the file, and the candidates."""
     viewed = evolve(viewing.of_artifact(output), scatters=[candidates(report)])
-    return evolve(viewed, plan=plan, note="") if plan else viewed
+    known = evolve(viewed, plan=plan, note="") if plan else viewed
+    return evolve(known, note=f"{known.note} Made again by {again}".lstrip())
+
+
+def _again(source: str, files: Outputs) -> str:
+    """Return the command that makes the .pte again, with the same bytes."""
+    options = ("--registry", files.registry, "--lock", files.lock, "--locked")
+    return shlex.join(map(str, ("etdev", "lower", source, "-o", files.program, *options)))
 
 
 def _candidates(report: Report) -> Sheet:
@@ -266,19 +276,17 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _lines(report: Report, files: Outputs) -> Iterator[str]:
-    """Yield the decision, the target and the files."""
+def _lines(report: Report, program: Path) -> Iterator[str]:
+    """Yield the decision, the target, and what was compared."""
     target = ", ".join(filter(None, [report.target, report.fingerprint.get("cpu", "")]))
-    yield f"{files.program}: {report.verdict}"
+    yield f"{program}: {report.verdict}"
     yield (
-        f"{files.program}: measured on {target} with {report.threads} threads; "
+        f"{program}: measured on {target} with {report.threads} threads; "
         f"{report.measured} measurements, {report.reused} reused, {report.seconds:.0f} s"
     )
     if report.calibrated:
         eager = "" if report.metric is None else f"; the metric of PyTorch is {report.metric:.4g}"
         calls = f"calibrated on {report.calibrated} calls, judged by {report.calls} others"
-        yield f"{files.program}: {calls}{eager}"
+        yield f"{program}: {calls}{eager}"
     if not report.finished:
-        yield f"{files.program}: the budget ended before the search did"
-    again = f"made again by etdev lower --registry {files.registry}; lock {files.lock}"
-    yield f"{files.program}: {again}"
+        yield f"{program}: the budget ended before the search did"

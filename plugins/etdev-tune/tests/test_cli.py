@@ -42,7 +42,9 @@ def test_a_tuning_is_written_shown_and_made_again(target, here):
     out = succeeds(f"{TUNE} --html tuned.html")
     assert "untuned" in out
     assert drawn(here / "tuned.html")["plan"]["methods"], "the plan is known after a tuning"
-    assert "net.pte: made again by etdev lower --registry net.registry.toml; lock net.lock" in out
+    again = f"lower {MLP} -o net.pte --registry net.registry.toml --lock net.lock --locked"
+    assert f"net.pte: made again by etdev {again}\n" in out
+    assert drawn(here / "tuned.html")["note"] == f"Made again by etdev {again}"
     shown = succeeds("tune -o net.pte --show")
     assert shown.splitlines()[:5] == out.splitlines()[:5]
     document = json.loads(succeeds("tune -o net.pte --show --json --html net.html"))
@@ -58,7 +60,7 @@ def test_a_tuning_is_written_shown_and_made_again(target, here):
     }
     assert any(point["name"].endswith("(chosen)") for point in points)
     first = (here / "net.pte").read_bytes()
-    succeeds(f"lower {MLP} -o net.pte --registry net.registry.toml --lock net.lock --locked")
+    succeeds(again)
     assert (here / "net.pte").read_bytes() == first
 
 

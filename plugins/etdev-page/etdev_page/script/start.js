@@ -95,5 +95,6 @@ openView("graph");
 openSide(DATA);
 if (DATA.changes) showChanges();
 if (DATA.changes) openView("changes");
+else if (DATA.scatters.length) openView("charts");
 // When the page can be used, in milliseconds since it was opened.
 requestAnimationFrame(() => { document.documentElement.dataset.ready = performance.now().toFixed(0); });
