@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import frozen
 
 from etdev.cli import lowerers, options, results, source_names, tables, viewing
 from etdev.cli.group import Command
-from etdev.cli.progress import working
+from etdev.cli.progress import Display, working
 from etdev.errors import EtdevError, VerifyError
 from etdev.report import presenters
 from etdev.report.sheet import Sheet
@@ -19,6 +20,8 @@ from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.runtime.worker import CallResult
+    from etdev.schema.method import Method
+    from etdev.schema.profile import Profile
     from etdev.schema.target import Target
     from etdev.verify.output_error import OutputError
     from etdev.verify.verification import Verification
@@ -108,76 +111,108 @@ def command(
     from etdev.pte.read import read
 
     # What is wrong with the file is said at once.
-    read(program)
-    model = verification = failure = None
-    differences: Sequence[OutputError] = ()
+    artifact = read(program)
     with working(runs=True, executorch=bool(check or profile)) as say:
         from etdev.registry import load
         from etdev.registry.selection import discover
-        from etdev.runtime.inputs import load_inputs, random_inputs
         from etdev.runtime.run import run
         from etdev.runtime.runners import runner_of
-        from etdev.upstream.trees import flat
 
         plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
+        model = verifier = measured = None
         if check:
-            from etdev.cli import sources
-
-            methods = sources.methods(check, say)
-            if method not in methods:
-                what = f"has no method {method!r}"
-                raise EtdevError(check, what, f"it has {', '.join(methods)}")
+            methods = _methods(check, method, say)
             model = methods[method]
             lowerer = lowerers.lowerer(say, **lowering) if bisect else None
             decided = lowerer.decide({method: model}) if lowerer else None
             asked: Any = {"method": method, "steps": steps or 1, "tolerance": tolerance}
             asked |= {"data": data, "plugins": plugins, "runner": runner, "target": target}
-            asked["listener"] = say
-            verifier = _verifier(program, methods, decided, **asked)
-        if inputs:
-            values = load_inputs(inputs)
-        else:
-            values = flat(model.example()) if model else random_inputs(program, method)
+            verifier = _verifier(program, methods, decided, listener=say, **asked)
+        values = _inputs(inputs, program, method, model)
         say("run", str(program))
-        chosen = runner_of(read(program), plugins, runner, target)
+        chosen = runner_of(artifact, plugins, runner, target)
         result = run(program, values, method, repeat, data, chosen)
-        if model:
-            given = values if inputs else None
-            differences, verification, failure = _checked(verifier, method, result, given)
+        given = values if inputs else None
+        compared = _compared(verifier, method, result, given) if verifier else Compared()
         if profile:
-            from etdev.pte.embedded_plan import find_ledger
-            from etdev.runtime.profiling import profile as profiled
-
             say("profile", str(program))
-            known = find_ledger(program)
-            measured = profiled(program, values, method, repeat, data, known, chosen)
+            measured = _profile(program, values, method, repeat, data, chosen)
             viewing.write(lambda: viewing.of_artifact(program, measured))
-    fields = {
-        "program": str(program),
-        "method": method,
-        **tables.run_fields(result, differences),
-        "verification": CONVERTER.unstructure(verification),
-    }
-    lines: list[Sheet | str] = [
-        *tables.run_lines(result, differences, timed=not getattr(chosen, "emulated", False)),
-        *(verification.lines() if verification else ()),
+    emulated = getattr(chosen, "emulated", False)
+    lines = [
+        *tables.run_lines(result, compared.differences, timed=not emulated),
+        *(compared.verification.lines() if compared.verification else ()),
+        *(_profile_lines(measured) if measured else ()),
     ]
-    if profile:
+    known = {"program": str(program), "method": method}
+    results.report(lambda: RUN.stamped(known | _fields(result, compared, measured)), lines)
+    if compared.failure:
+        # The outputs are shown first.
+        raise compared.failure
+
+
+@frozen
+class Compared:
+    """The outputs of a run beside PyTorch's.
+
+    Args:
+        differences: How far each output is from PyTorch's.
+        verification: What `--check` verified; None without one, or where it failed.
+        failure: Why it failed.
+    """
+
+    differences: Sequence[OutputError] = ()
+    verification: Verification | None = None
+    failure: VerifyError | None = None
+
+
+def _methods(source: str, method: str, say: Display) -> dict[str, Method]:
+    from etdev.cli import sources
+
+    methods = sources.methods(source, say)
+    if method not in methods:
+        raise EtdevError(source, f"has no method {method!r}", f"it has {', '.join(methods)}")
+    return methods
+
+
+def _inputs(file: Path | None, program: Path, method: str, model: Method | None) -> list[Any]:
+    """Return the inputs of a file, else the example's, else random ones."""
+    from etdev.runtime.inputs import load_inputs, random_inputs
+    from etdev.upstream.trees import flat
+
+    if file:
+        return load_inputs(file)
+    return flat(model.example()) if model else random_inputs(program, method)
+
+
+def _profile(program: Path, values: list[Any], method: str, *settings: Any) -> Profile:
+    from etdev.pte.embedded_plan import find_ledger
+    from etdev.runtime.profiling import profile
+
+    repeat, data, runner = settings
+    return profile(program, values, method, repeat, data, find_ledger(program), runner)
+
+
+def _fields(result: CallResult, compared: Compared, measured: Profile | None) -> dict[str, Any]:
+    """Return what `--json` prints of a run."""
+    verification = CONVERTER.unstructure(compared.verification)
+    fields = tables.run_fields(result, compared.differences) | {"verification": verification}
+    if measured:
         costs = {"runs": measured.runs, "costs": measured.costs}
         fields["profile"] = CONVERTER.unstructure(costs)
-        lines += presenters.sheets(measured)
-        if not measured.times:
-            lines.append("For plugins, modules and reasons, lower it without --no-ledger.")
-    results.report(lambda: RUN.stamped(fields), lines)
-    if failure:
-        # The outputs are shown first.
-        raise failure
+    return fields
 
 
-def _checked(
+def _profile_lines(measured: Profile) -> Iterator[Sheet | str]:
+    yield from presenters.sheets(measured)
+    if not measured.times:
+        yield "For plugins, modules and reasons, lower it without --no-ledger."
+
+
+def _compared(
     verifier: Verifier, method: str, result: CallResult, inputs: Sequence[Any] | None
-) -> tuple[Sequence[OutputError], Verification | None, VerifyError | None]:
-    """Return how far the outputs of a run are from PyTorch's, the verification, or its error."""
+) -> Compared:
+    """Compare the outputs of a run with PyTorch's, and verify the file."""
     from etdev.verify.oracle import Oracle
     from etdev.verify.output_error import compare
 
@@ -189,12 +224,12 @@ def _checked(
         failure = error
     session = verifier.sessions.get(method)
     if not session or not session.calls:
-        return (), verification, failure
+        return Compared((), verification, failure)
     expected = session.calls[0]
     if len(verifier.sessions) > 1:
         # By itself: the calls of the session may follow those of other methods.
         expected = Oracle([session.reference]).call(session.reference, expected.inputs)
-    return compare(result.outputs, expected.outputs), verification, failure
+    return Compared(compare(result.outputs, expected.outputs), verification, failure)
 
 
 def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Verifier:
