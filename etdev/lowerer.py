@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from attrs import define, evolve
@@ -221,8 +220,8 @@ class Lowerer:
         """Return a lowering before its first stage."""
         settings, fixer = settings or Settings(), Fixer(composition.quirks)
         config, simplifies = settings.compile_config, composition.options.simplify
-        pieces = partial(simplified, pieces=True) if simplifies else None
-        expander = PluginExpander(config, pieces, plugins=composition.plugins, quirks=fixer)
+        simplify = simplified if simplifies else None
+        expander = PluginExpander(config, simplify, plugins=composition.plugins, quirks=fixer)
         conversion = Conversion(settings, expander, simplifies, refuses_others=verifies(config))
         return Lowering(composition, conversion, fixer, Stopwatch(self.listener))
 

@@ -19,7 +19,7 @@ from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.inlining import inline_in_branch
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
@@ -146,7 +146,7 @@ class Conversion:
             program = with_whole_patterns(program)
             program = with_linear_layers(program) if LINEAR in ops else program
         requests = KeepWholeRequests(program, method, expander.plugins)
-        for node in program.graph.nodes:
+        for node in calls_in(program.graph_module):
             requests.mark(node)
         with unbound(program):
             edge = upstream.to_edge_program(config, program, ops)
@@ -199,6 +199,7 @@ class Conversion:
                 for node in branch.graph.nodes
                 if node.op == "call_function"
                 and (aten_op(node.target) in ops or expander.formula_of(node))
+                and not requesters(node)
                 and (own := expander.pieces(node, program, method))
             }:
                 inline_in_branch(branch, pieces)

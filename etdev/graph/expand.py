@@ -38,8 +38,8 @@ class Expander:
     """Decomposes whole ops of edge programs; the same op on the same shapes only once."""
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
-    # Removes redundant work from pieces.
-    simplify: Callable[[ExportedProgram], ExportedProgram] | None = None
+    # Removes redundant work from a program or, with `pieces`, from the pieces of an op.
+    simplify: Callable[..., ExportedProgram] | None = None
     # Ops that stay whole in pieces until `formula_of` is asked about them.
     kept: set[Any] = field(init=False, factory=set)
     # ExecuTorch's decompositions, but for the ops that its caller wants whole.
@@ -110,7 +110,7 @@ class Expander:
         kept = [piece.name for piece in edge.graph.nodes if aten_op(piece.target) in self.kept]
         pieces = self.expand(edge, method, kept).program
         # Simplified by themselves, they are the same everywhere.
-        return self.simplify(pieces) if self.simplify else pieces
+        return self.simplify(pieces, pieces=True) if self.simplify else pieces
 
     def _to_edge(
         self, node: Node, decomposed: ExportedProgram, by_formula: bool

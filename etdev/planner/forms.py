@@ -14,7 +14,9 @@ from attrs import define, field, frozen
 from torch.export import ExportedProgram
 
 from etdev.graph.expand import Expander
+from etdev.graph.inlining import Expanded
 from etdev.graph.method import MethodGraph
+from etdev.graph.signature import computed_from, unwritten_constants
 from etdev.planner.pinning import Pinning
 
 
@@ -80,7 +82,14 @@ class Forms:
         """Expand some ops for good, as no plugin has them whole; return the op of each piece."""
         expanded = self.expander.expand(self.program, self.method, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
-        self.program = expanded.program
+        self.program = self._folded(expanded)
         self.whole = {op: requesters for op, requesters in self.whole.items() if op not in ops}
         self._forms.clear()
         return expanded.pieces
+
+    def _folded(self, expanded: Expanded) -> ExportedProgram:
+        """Compute pieces ahead of time that constants decide, such as the slices of a weight."""
+        program, simplify = expanded.program, self.expander.simplify
+        decided = computed_from(program, unwritten_constants(program), inputless=False)
+        pieces = decided & expanded.pieces.keys()
+        return simplify(program, only=pieces) if simplify and pieces else program

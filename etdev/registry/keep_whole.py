@@ -28,6 +28,7 @@ class KeepWholeRequests:
     def __init__(self, program: ExportedProgram, method: str, plugins: Sequence[Plugin]) -> None:
         self._graph = program.graph
         self._by_plugin: dict[str, KeepWhole] = {}
+        self._of_kernels: dict[str, KeepWhole] = {}
         # Ops that stay whole in branches too, since a kernel of the runtime computes them.
         self.inside: dict[OpOverload, None] = {}
         # Ops for which plugins have other formulas than torch and ExecuTorch.
@@ -40,6 +41,8 @@ class KeepWholeRequests:
                 continue
             ops = tuple(op for op in request.ops if not _becomes_another(op))
             self._by_plugin[plugin.name] = evolve(request, ops=ops)
+            if plugin.builtin:
+                self._of_kernels[plugin.name] = self._by_plugin[plugin.name]
             (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
             self.decomposed.update(dict.fromkeys(request.decomposes))
         # Ops that any plugin wants whole, and these with the ops that plugins have formulas for.
@@ -51,10 +54,9 @@ class KeepWholeRequests:
         if node.op != "call_function":
             return False
         stays = node.target in self.inside or node.target in self.decomposed
-        # Branches of control flow have their own graphs, and plugins claim nothing in them.
-        if node.graph is not self._graph:
-            return stays
-        requesters = [name for name, request in self._by_plugin.items() if request.wants(node)]
+        # Branches of control flow have their own graphs, and only kernels compute in them.
+        asked = self._by_plugin if node.graph is self._graph else self._of_kernels
+        requesters = [name for name, request in asked.items() if request.wants(node)]
         if requesters:
             mark = {MARK: (edge_name(node.target), *requesters)}
             node.meta["custom"] = {**node.meta.get("custom", {}), **mark}

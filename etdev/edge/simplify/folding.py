@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import networkx
 import torch
 from attrs import define, field
 from torch.fx import Graph, Node
@@ -99,16 +100,17 @@ class Folding:
         known = map(self.value, self.graph.find_nodes(op="placeholder"))
         room = max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in known if v is not None))
         read = dict.fromkeys(self._read())
-        freed = self._freed(read)
-        for node in read:
-            value, key = self._values[node], self.identity(node)
-            if key not in same:
-                more = value.nbytes - freed[node]
-                if node.target is not _constant and more > room:
-                    continue
-                room -= max(more, 0)
-                same[key] = self._placeholder(node, value, first)
-            node.replace_all_uses_with(same[key])
+        for nodes, freed in _groups(read, self._freed(read)):
+            keys = {node: self.identity(node) for node in nodes if node.users}
+            new = {key: node for node, key in keys.items() if key not in same}
+            more = sum(self._values[node].nbytes for node in new.values()) - freed
+            if more > room and nodes[0].target is not _constant:
+                continue
+            room -= max(more, 0)
+            for key, node in new.items():
+                same[key] = self._placeholder(node, self._values[node], first)
+            for node, key in keys.items():
+                node.replace_all_uses_with(same[key])
         for node in self._values:
             if node.target is _constant:
                 self.graph.erase_node(node)
@@ -121,19 +123,19 @@ class Folding:
             if read and all(overload_of(user.target) for user in users):
                 yield node
 
-    def _freed(self, read: Collection[Node]) -> Counter[Node]:
-        """Return the bytes of the constants that each node alone is computed from."""
+    def _freed(self, read: Collection[Node]) -> Counter[frozenset[Node]]:
+        """Return the bytes of constants by the nodes that nothing else is computed for."""
         ends: dict[Node, set[Node]] = {}
         for node in reversed(self._values):
             inside = [ends[user] for user in node.users if user in ends]
             others = {node} if node in read else node.users.keys() - ends.keys()
             ends[node] = {*others}.union(*inside)
-        freed = Counter[Node]()
+        freed = Counter[frozenset[Node]]()
         for constant in self.graph.find_nodes(op="placeholder"):
             readers = set[Node]().union(*(ends.get(user, {user}) for user in constant.users))
             value = self.value(constant)
-            if len(readers) == 1 and value is not None:
-                freed[readers.pop()] += value.nbytes
+            if readers and readers.issubset(read) and value is not None:
+                freed[frozenset(readers)] += value.nbytes
         return freed
 
     def _placeholder(self, node: Node, value: torch.Tensor, first: Node) -> Node:
@@ -141,6 +143,26 @@ class Folding:
             placeholder = constant_input(_PREFIX + node.name.removeprefix("_"), value, near=node)
         self.placed[placeholder.name] = value
         return placeholder
+
+
+def _groups(
+    read: Collection[Node], freed: Mapping[frozenset[Node], int]
+) -> Iterator[tuple[list[Node], int]]:
+    """Yield the parts of a constant together, then each by itself, with the bytes they free."""
+    parts = networkx.utils.UnionFind(read)
+    for ends in freed:
+        parts.union(*ends)
+    groups: dict[Node, list[Node]] = {}
+    spared = Counter[Node]()
+    for node in read:
+        groups.setdefault(parts[node], []).append(node)
+    for ends, size in freed.items():
+        spared[parts[next(iter(ends))]] += size
+    for root, nodes in groups.items():
+        if len(nodes) > 1:
+            yield nodes, spared[root]
+        for node in nodes:
+            yield [node], freed.get(frozenset([node]), 0)
 
 
 def constant_input(name: str, value: torch.Tensor, near: Node) -> Node:

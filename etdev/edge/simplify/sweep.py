@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -20,11 +20,14 @@ from etdev.graph.signature import first_input, unwritten_constants
 class Sweep:
     """Simplifies an edge-dialect program without delegates, which is not changed.
 
-    With `pieces` it is the pieces of an op, whose results the rest of a method reads.
+    With `pieces` it is the pieces of an op, whose results the rest of a method reads. With `only`
+    these nodes alone are simplified.
     """
 
-    def __init__(self, program: ExportedProgram, pieces: bool) -> None:
-        self.program, self.pieces = program, pieces
+    def __init__(
+        self, program: ExportedProgram, pieces: bool, only: Collection[str] | None
+    ) -> None:
+        self.program, self.pieces, self.only = program, pieces, only
         # Why a node was removed or changed, by its name.
         self._kinds: dict[str, str] = {}
         self._known: dict[Any, Node] = {}
@@ -40,7 +43,7 @@ class Sweep:
         """Return the program without redundant work; the same object if nothing changes."""
         unread = {n for n in self._graph.nodes if n.op != "output" and not n.users}
         for node in list(self._graph.nodes):
-            if is_plain(node):
+            if is_plain(node) and (self.only is None or node.name in self.only):
                 self._try(node)
         self._keep_old_values()
         self._folding.place(first_input(self._graph, self.program))
@@ -168,6 +171,8 @@ def _is_returned(node: Node) -> bool:
     return any(user.op == "output" for user in node.users)
 
 
-def simplified(program: ExportedProgram, pieces: bool = False) -> ExportedProgram:
+def simplified(
+    program: ExportedProgram, pieces: bool = False, only: Collection[str] | None = None
+) -> ExportedProgram:
     """Return an edge-dialect program, or the pieces of an op, without redundant work."""
-    return Sweep(program, pieces).simplified()
+    return Sweep(program, pieces, only).simplified()

@@ -161,8 +161,9 @@ def convolution(
         arguments = (weight, bias, steps, around, apart, transposed, rest, groups)
         return convolution(x.unsqueeze(0), *arguments).squeeze(0)
     plane = (steps[1:], around[1:], apart[1:], transposed, rest[1:], groups)
-    pieces = _spread if transposed else _gathered
-    result = pieces(x, weight, steps[0], around[0], apart[0], rest[0], plane)
+    if not transposed:
+        return _gathered(x, weight, bias, steps[0], around[0], apart[0], plane)
+    result = _spread(x, weight, steps[0], around[0], apart[0], rest[0], plane)
     return result if bias is None else result + bias.reshape(1, -1, 1, 1, 1)
 
 
@@ -176,18 +177,22 @@ def _planes(x: Tensor, weight: Tensor, plane: Any) -> Tensor:
 
 
 def _gathered(
-    x: Tensor, weight: Tensor, step: int, pad: int, apart: int, rest: int, plane: Any
+    x: Tensor, weight: Tensor, bias: Tensor | None, step: int, pad: int, apart: int, plane: Any
 ) -> Tensor:
     kernel = fixed(weight.shape[2])
     x = torch.constant_pad_nd(x, [0, 0, 0, 0, pad, pad]) if pad else x
     depth = (x.shape[2] - apart * (kernel - 1) - 1) // step + 1
-    total = None
+    # The slices are a batch until all of them are added.
+    slices, total = x.permute(0, 2, 1, 3, 4), None
     for place in range(kernel):
-        part = x.narrow(2, place * apart, (depth - 1) * step + 1)[:, :, ::step]
-        value = _planes(part, weight.select(2, place), plane)
+        part = slices.narrow(1, place * apart, (depth - 1) * step + 1)[:, ::step]
+        flat = part.reshape(x.shape[0] * depth, *x.shape[1:2], *x.shape[3:])
+        own = bias if place == 0 else None
+        value: Tensor = aten.convolution.default(flat, weight.select(2, place), own, *plane)
         total = value if total is None else total + value
     assert total is not None
-    return total
+    result = total.reshape(x.shape[0], depth, *total.shape[1:])
+    return torch.permute(result, (0, 2, 1, 3, 4))
 
 
 def _spread(

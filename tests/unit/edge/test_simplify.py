@@ -376,7 +376,7 @@ def test_a_weight_that_only_its_parts_are_read_for_is_computed_once() -> None:
 
 def test_a_weight_that_other_ops_read_is_not_stored_again() -> None:
     def twice(net: Any, x: torch.Tensor) -> torch.Tensor:
-        return torch.bmm(x, net.weight.transpose(1, 2)) + torch.bmm(x, net.weight).sum()
+        return torch.bmm(x, net.weight.transpose(1, 2)) + torch.bmm(x, net.weight).mean()
 
     for function, folded in (
         (twice, False),
@@ -388,6 +388,22 @@ def test_a_weight_that_other_ops_read_is_not_stored_again() -> None:
         assert_agrees(lowered, module, *calls)
         ops = {entry.op for entry in lowered.plan["forward"].ledger}
         assert ("aten.permute_copy.default" in ops) != folded
+
+
+def test_what_constants_decide_of_an_op_that_no_plugin_has_whole_is_computed_once() -> None:
+    module = nn.Sequential(nn.Conv3d(4, 64, 3), nn.ReLU(), nn.ConvTranspose3d(64, 8, 3)).eval()
+    example = (torch.randn(1, 4, 5, 6, 6),)
+    sizes = []
+    for simplify in (False, True):
+        lowered = Lowerer(["cpu"], simplify=simplify).lower(module, example)
+        sizes.append(len(lowered.to_executorch().buffer))
+        assert_agrees(lowered, module, example, (torch.randn(1, 4, 5, 6, 6),))
+    ops = [entry.op for entry in lowered.plan["forward"].ledger]
+    assert "aten.select_copy.int" not in ops
+    # The weights are stored in slices instead, not beside them.
+    assert sizes[1] < sizes[0] + 20_000
+    fallback = {entry.op for entry in lowered.plan["forward"].ledger if entry.falls_back}
+    assert "aten.convolution.default" not in fallback
 
 
 def test_the_pte_does_not_grow_by_all_that_could_be_folded() -> None:

@@ -13,6 +13,7 @@ from support.toys.runtime import assert_agrees
 from etdev import Claim, Group, KeepWhole, Limits, Lowerer, Pin, Plan, hookimpl
 from etdev.errors import LoweringError
 from etdev.graph import aten_op, op_name, pieces_of
+from etdev.graph.nodes import calls_in
 from etdev.registry import parse
 
 aten = torch.ops.aten
@@ -194,6 +195,30 @@ def test_an_op_in_a_branch_is_decomposed_too():
     lowered = Lowerer([writer]).lower(Function(chosen), (X,))
     assert "aten.hardswish.default" in writer.asked
     assert_agrees(lowered, Function(chosen), (X.abs(),), (-X.abs(),))
+
+
+def test_a_linear_layer_in_a_branch_has_the_optimised_kernel():
+    def chosen(x, weight, bias):
+        layer = torch.nn.functional.linear
+        return torch.cond(
+            x.sum() > 0,
+            lambda x: layer(x, weight, bias).relu(),
+            # Its kernel doesn't take tensors of one dimension.
+            lambda x: x * 2 + layer(x[0], weight),
+            (x,),
+        )
+
+    module, weights = Function(chosen), (torch.randn(4, 4), torch.randn(4))
+    calls = (X.abs(), *weights), (-X.abs(), *weights)
+    for kernels, ops in (("optimized", {"linear", "mm"}), ("portable", {"addmm", "mm"})):
+        options = f'[plugins.portable.options]\nkernels = "{kernels}"'
+        lowered = Lowerer([], registry=registry(options)).lower(module, calls[0])
+        found = {
+            op_name(node) for node in calls_in(lowered.lowering.programs["forward"].graph_module)
+        }
+        products = {f"aten.{name}.default" for name in ("linear", "addmm", "mm")}
+        assert found & products == {f"aten.{name}.default" for name in ops}
+        assert_agrees(lowered, module, *calls)
 
 
 @define(eq=False)

@@ -91,8 +91,9 @@ def test_slow_nodes_are_one_line_with_module_reason_and_cure() -> None:
 
 
 def test_pieces_of_a_layer_that_are_alike_are_one_line() -> None:
-    plan = plan_of(nn.Sequential(nn.Conv3d(1, 8, 3), nn.ReLU()), torch.randn(1, 1, 24, 24, 24))
-    (hole,) = holes(plan)
+    volume = torch.randn(1, 1, 24, 24, 24)
+    plan = plan_of(nn.Sequential(nn.Conv3d(1, 8, 3), nn.ReLU()), volume, plugins=[])
+    hole, *_ = holes(plan)
     assert [entry.op for entry in hole.nodes].count("aten.convolution.default") == 3
     assert "of 0 and " in str(hole)
 
