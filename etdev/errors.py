@@ -125,6 +125,8 @@ def warn_or_raise(error: EtdevError, strict: bool) -> None:
 
 # The cure of an error about one that a plugin or ExecuTorch raised.
 CHAINED = "the cause is chained below"
+# Who a verification that left something out is about.
+NOT_VERIFIED = "not verified"
 
 
 def first_line(error: BaseException) -> str:

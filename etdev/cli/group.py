@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,17 @@ from etdev.cli.options import given
 from etdev.cli.outputs import refuse_twice_named
 from etdev.cli.progress import complain
 from etdev.cli.streams import own_streams, results
-from etdev.errors import CHAINED, CompileError, EtdevError, PluginError, close_to, first_line
+from etdev.errors import (
+    CHAINED,
+    NOT_VERIFIED,
+    CompileError,
+    EtdevError,
+    LoweringError,
+    PluginError,
+    VerifyError,
+    close_to,
+    first_line,
+)
 from etdev.files import forced
 from etdev.registry import extensions
 from etdev.registry.extensions import COMMANDS, autoload
@@ -33,7 +44,11 @@ class Command(click.Command):
     def invoke(self, context: click.Context) -> Any:
         with own_streams(context, quiet=not given("debug")), forced(bool(given("force"))):
             refuse_twice_named(context)
-            return super().invoke(context)
+            try:
+                return super().invoke(context)
+            except Exception as error:
+                context.meta["etdev.reducing"] = _reducing(context.params, error)
+                raise
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         try:
@@ -118,6 +133,8 @@ class CommandGroup(click.Group):
                 complain(f"error: {_text(error)}", "red")
             else:
                 complain(f"internal error: {first_line(error)}; run again with --debug", "red")
+            if command := given("reducing"):
+                complain(f"next: {command}")
         raise click.exceptions.Exit(1)
 
 
@@ -128,6 +145,19 @@ def loaded(group: str, name: str) -> click.Command:
     except PluginError as error:
         return Unusable(name, error)
     return added
+
+
+def _reducing(arguments: Mapping[str, Any], error: Exception) -> str:
+    """Return the command that makes a failure small; empty if it isn't one of a lowering."""
+    source = arguments.get("check") or arguments.get("source")
+    is_wrong = isinstance(error, VerifyError) and error.who != NOT_VERIFIED
+    is_failure = is_wrong or isinstance(error, LoweringError)
+    if not (source and is_failure and "reduce" in extensions.candidates(COMMANDS)):
+        return ""
+    named = {"--plugin": ",".join(arguments.get("plugins") or ())}
+    named |= {f"--{name}": arguments.get(name) for name in ("registry", "inputs")}
+    options = [part for flag, value in named.items() if value for part in (flag, str(value))]
+    return shlex.join(["etdev", "reduce", source, *options, "-o", "fault"])
 
 
 def _text(error: EtdevError) -> str:

@@ -18,7 +18,7 @@ RUNNERS, VIEWS, BUDGETS = "etdev.runners", "etdev.views", "etdev.budgets"
 # Additions by etdev's own distributions, and the extra of etdev that installs each. No other name
 # may be suggested to pip: anyone can upload a distribution called etdev-something.
 EXTRAS = {
-    COMMANDS: {"generate": "llm", "llm": "llm", "size": "cpp", "tune": "tune"},
+    COMMANDS: {"generate": "llm", "llm": "llm", "reduce": "reduce", "size": "cpp", "tune": "tune"},
     NEW: {"app": "cpp"},
     RUNNERS: {"cpp": "cpp"},
     VIEWS: {"html": "page", "node-data": "page"},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from etdev.errors import VerifyError
+from etdev.errors import NOT_VERIFIED, VerifyError
 from etdev.schema.wording import counted
 
 
@@ -68,4 +68,4 @@ class Verification:
     def require(self, cure: str) -> None:
         """Reject a verification that left out a method or state."""
         if self.unverified:
-            raise VerifyError("not verified", "; ".join(self.unverified), cure)
+            raise VerifyError(NOT_VERIFIED, "; ".join(self.unverified), cure)

@@ -15,7 +15,7 @@ import etdev.app
 import etdev.app.options
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
-APPLICATIONS = ("cpp", "llm", "page", "tune")
+APPLICATIONS = ("cpp", "llm", "page", "reduce", "tune")
 # Modules that the guide names beside the facade; plugins may import the first row.
 DOCUMENTED = {
     *("etdev", "etdev.app", "etdev.errors", "etdev.graph", "etdev.quirks"),
@@ -24,6 +24,7 @@ DOCUMENTED = {
     *("etdev.runtime.runners", "etdev.schema.dtypes", "etdev.schema.ledger"),
     *("etdev.schema.partition", "etdev.schema.pins", "etdev.schema.plan"),
     *("etdev.schema.profile", "etdev.schema.reasons", "etdev.schema.target"),
+    *("etdev.upstream.shortcuts.decompositions", "etdev.verify.tolerance"),
 }
 HEADER = "| name of `etdev.app` | what it gives |"
 

@@ -170,6 +170,7 @@ def test_the_extras_name_the_distributions(outside):
     for extra, distribution in (
         ("cpp", "etdev-cpp"),
         ("llm", "etdev-llm"),
+        ("reduce", "etdev-reduce"),
         ("tune", "etdev-tune"),
         ("page", "etdev-page"),
         ("html", "etdev-page"),

@@ -26,6 +26,11 @@ class CpuPlugin(Options):
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
+    # The backend's own partitioner, for `etdev reduce`.
+    partitioner_source: ClassVar[str] = (
+        "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner\n"
+        "XnnpackPartitioner()"
+    )
     # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
     _notes: dict[str, Notes] = field(init=False, factory=dict, eq=False, repr=False)
 

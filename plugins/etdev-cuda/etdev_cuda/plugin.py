@@ -46,6 +46,12 @@ class CudaPlugin:
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
+    # The backend's own partitioner, for `etdev reduce`.
+    partitioner_source: ClassVar[str] = (
+        "from executorch.backends.cuda.cuda_backend import CudaBackend\n"
+        "from executorch.backends.cuda.cuda_partitioner import CudaPartitioner\n"
+        "CudaPartitioner([CudaBackend.generate_method_name_compile_spec('forward')])"
+    )
     low_memory_mode: bool | None = None
     triton_kernel_mode: bool | None = None
     max_autotune: bool | None = None

@@ -54,6 +54,12 @@ class OpenVinoPlugin:
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
+    # The backend's own partitioner, for `etdev reduce`.
+    partitioner_source: ClassVar[str] = (
+        "from executorch.backends.openvino.partitioner import OpenvinoPartitioner\n"
+        "from executorch.exir.backend.compile_spec_schema import CompileSpec\n"
+        "OpenvinoPartitioner([CompileSpec('device', b'CPU')])"
+    )
     device: str = field(
         default="CPU", validator=validators.matches_re(r"(CPU|GPU|NPU)(\.[0-9]{1,2})?")
     )

@@ -60,6 +60,11 @@ class TrtPlugin:
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
+    # The backend's own partitioner, for `etdev reduce`.
+    partitioner_source: ClassVar[str] = (
+        "from torch_tensorrt.executorch.partitioner import TensorRTPartitioner\n"
+        "TensorRTPartitioner()"
+    )
     weight_streaming_budget: int | None = field(default=None, validator=_size)
     compile: bool = False
     min_block_size: int | None = field(default=None, validator=_size)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from etdev_reduce.report import versions
+
 from support import quirks
 from support.quirks.children import LOWERER, PLAIN, Judge
-from support.quirks.report import report, versions
+from support.quirks.report import report
 from support.quirks.rows import ROWS
 
 

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
+from etdev_reduce import report as writer
 
 from etdev.schema.quirk import Row
 from support.quirks.script import script
 from support.quirks.verdict import Verdict
-
-_EXPECTED = {
-    "wrong": "The outputs are those of eager PyTorch.",
-    "error": "The model is lowered and runs, and its outputs are those of eager PyTorch.",
-}
-_ACTUAL = {
-    "wrong": "They differ: in {detail}.",
-    "error": "It fails: `{detail}`.",
-    "crash": "The process ends with {detail}.",
-}
 
 
 def report(row: Row, verdict: Verdict) -> str:
@@ -30,23 +19,13 @@ def report(row: Row, verdict: Verdict) -> str:
     reference, _, place = row.upstream.partition("; ")
     detail = verdict.detail
     if verdict.kind == "wrong":
-        detail = detail.replace(":", ",", 1)
-    actual = _ACTUAL[verdict.kind].format(detail=detail)
-    parts = [
-        f"# {row.summary.rstrip('.')}",
-        f"This script shows it, with nothing but torch and ExecuTorch ({versions()}):",
-        f"```python\n{script(row.name)}```",
-        f"**Expected:** {_EXPECTED.get(verdict.kind, _EXPECTED['error'])}",
-        f"**Actual:** {actual}" + (f" The runtime logs `{verdict.cause}`." * bool(verdict.cause)),
-        f"**Where:** {place}",
-    ]
-    if "#" in reference:
-        parts.append(f"**See also:** {reference}")
-    return "\n\n".join(parts) + "\n"
-
-
-def versions() -> str:
-    """Return the versions that a report is about."""
-    known = [f"{name} {metadata.version(name)}" for name in ("torch", "executorch")]
-    python = f"Python {platform.python_version()}"
-    return ", ".join([*known, python, f"{platform.system()} {platform.machine()}"])
+        detail = f"in {detail.replace(':', ',', 1)}"
+    return writer.report(
+        row.summary,
+        script(row.name),
+        kind=verdict.kind,
+        detail=detail,
+        cause=verdict.cause,
+        place=place,
+        reference=reference if "#" in reference else "",
+    )

@@ -1,0 +1,149 @@
+"""`etdev reduce` finds the smallest program that still fails, and writes it as a script."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etdev import EtdevError
+from etdev.app import Command, Document, Sheet, options, report, working
+
+if TYPE_CHECKING:
+    from etdev_reduce.reduction import Reduction
+
+REDUCTION = Document("etdev.reduction", 1)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
+
+
+def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    if not match or not float(match[1]):
+        raise click.BadParameter(f"{text!r} is not a duration; write 10m or 90s")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+@click.command("reduce", cls=Command, epilog=options.SOURCE)
+@click.argument("source")
+@click.option("-o", "--output", type=options.FILE, required=True, help="The folder to write to.")
+@click.option(
+    "--budget", "budget_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
+    help="Time for the search, such as 90s or 10m; the smallest program so far is written then.",
+)  # fmt: skip
+@click.option(
+    "--flow", type=click.Choice(["both", "executorch", "etdev"]), default="both", show_default=True,
+    help="Who lowers it: etdev, ExecuTorch with the backends' own partitioners, or both: then "
+    "ExecuTorch's is reduced if it fails as etdev's does, or if only it fails.",
+)  # fmt: skip
+@click.option(
+    "--partitioner", metavar="MODULE:CLASS",
+    help="A partitioner for ExecuTorch's flow, instead of those of the plugins.",
+)  # fmt: skip
+@click.option("--method", help="Reduce this method alone.")
+@click.option("--inputs", type=options.FILE, help="Inputs of a call that fails, by torch.save.")
+@click.option(
+    "--tolerance", type=float,
+    help="Largest error relative to the largest value of an output, by default 1e-4 for float32.",
+)  # fmt: skip
+@click.option(
+    "--slow", type=click.FloatRange(1.0), default=None, metavar="FACTOR",
+    help="Also count it as a failure if portable kernels are this many times as fast.",
+)  # fmt: skip
+@click.option(
+    "--hang", "limit_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
+    help="Time after which a program hangs.",
+)  # fmt: skip
+@click.option(
+    "--keep-weights", is_flag=True,
+    help="Write values of the model to model.pt2 if it doesn't fail with others.",
+)  # fmt: skip
+@options.as_json
+@options.lowering
+def command(  # noqa: PLR0913 - an argument for each option
+    source: str,
+    output: Path,
+    flow: str,
+    partitioner: str | None,
+    method: str | None,
+    inputs: Path | None,
+    slow: float | None,
+    keep_weights: bool,
+    budget_s: float,
+    limit_s: float,
+    tolerance: float | None,
+    **lowering: Any,
+) -> None:
+    r"""Find the smallest program that fails as SOURCE does, and write it.
+
+    A model fails if its values are wrong, if it crashes or hangs, if a compiler or ExecuTorch
+    raises an error, if a plugin breaks a promise, or with --slow if it is slow. Leaves out nodes,
+    makes sizes smaller and replaces weights by random numbers, as long as it fails in the same way.
+    Each program is lowered and run.
+
+    Writes repro.py, a script of torch and ExecuTorch that fails by itself (repro_etdev.py if only
+    etdev's flow fails), and report.md for those who can fix it.
+
+    \b
+    etdev reduce net.py:model --plugin cpu -o fault
+    etdev reduce net.py:model --plugin cpu -o fault --slow 10
+    etdev reduce net.py:model --plugin cpu -o fault --flow executorch --budget 2m
+
+    Exit codes: 0 when the script is written and fails as it says, 1 for an error, or if nothing
+    fails, 130 for Ctrl-C, after which the smallest program so far is written.
+    """
+    options.check(source, **lowering)
+    with working() as say:
+        from etdev.app import EagerMethod, sources
+        from etdev_reduce.flows import flows_of
+        from etdev_reduce.reduction import reduce
+
+        methods = sources.methods(source, say)
+        if method and method not in methods:
+            raise EtdevError(source, f"has no method {method!r}", f"it has {', '.join(methods)}")
+        chosen = {n: EagerMethod(own) for n, own in methods.items() if method in (None, n)}
+        given = sources.load_inputs(inputs) if inputs else None
+        flows = flows_of(flow, partitioner, options.arguments(**lowering))
+        result = reduce(
+            chosen,
+            flows,
+            budget_s=budget_s,
+            tolerance=tolerance,
+            slow=slow or 0.0,
+            limit_s=limit_s,
+            inputs=given,
+            tell=lambda text: say("reduce", text),
+        )
+        say("write", str(output))
+        written = result.write(output, keep_weights)
+    report(lambda: REDUCTION.stamped(_fields(result, written)), _lines(result, written))
+    if result.interrupted:
+        raise click.exceptions.Exit(130)
+
+
+def _fields(result: Reduction, written: Path) -> dict[str, Any]:
+    return {
+        "script": str(written),
+        "title": result.title,
+        "failure": str(result.failure),
+        "flows": dict(result.flows),
+        "nodes": [result.nodes, len(result.case.nodes)],
+        "trials": result.trials,
+        "seconds": result.seconds,
+        "finished": result.finished,
+    }
+
+
+def _lines(result: Reduction, written: Path) -> list[Sheet | str]:
+    nodes, kept = result.nodes, len(result.case.nodes)
+    took = f"{result.trials} trials in {result.seconds:.0f} s"
+    took += "" if result.finished else ", not finished"
+    rows = [[name, what] for name, what in result.flows.items()]
+    return [
+        f"{result.title}: {result.failure}",
+        f"{written}: {kept} of {nodes} nodes, {took}",
+        Sheet(["flow", "result"], rows),
+    ]

@@ -1,0 +1,86 @@
+"""Failures of programs, and what makes two of them the same."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+from attrs import frozen
+
+RIGHT, WRONG, ERROR, CRASH, HANG, SLOW = "right", "wrong", "error", "crash", "hang", "slow"
+# The case itself can't be made, or eager PyTorch refuses it.
+INVALID = "invalid"
+_LIBRARIES = ("/torch/", "/importlib", "/contextlib.py", "/functools.py", "<")
+
+
+@frozen
+class Failure:
+    """What became of a program.
+
+    Args:
+        kind: One of the words above.
+        stage: `export`, `lower`, `load` or `run`.
+        identity: What has to stay the same, too: the type, the place and the pattern of an error,
+            the signal, or in which way values are wrong.
+        detail: What happened, in one line.
+        cause: The first error that ExecuTorch's runtime logged, if any.
+        seconds: The time that it took.
+    """
+
+    kind: str
+    stage: str = ""
+    identity: str = ""
+    detail: str = ""
+    cause: str = ""
+    seconds: float = 0.0
+
+    def is_like(self, other: Failure) -> bool:
+        """Return True if another program fails in the same way."""
+        mine, theirs = ((f.kind, f.stage, f.identity) for f in (self, other))
+        return mine == theirs
+
+    @property
+    def is_failure(self) -> bool:
+        """Return True if something is wrong with the program."""
+        return self.kind not in (RIGHT, INVALID)
+
+    def __str__(self) -> str:
+        at = f" while it is {_DOING.get(self.stage, self.stage)}" if self.stage else ""
+        what = {WRONG: "wrong values", SLOW: "slow"}.get(self.kind, self.kind)
+        return f"{what}{at}: {self.detail}" if self.detail else f"{what}{at}"
+
+
+_DOING = {"export": "exported", "lower": "lowered", "load": "loaded", "run": "run"}
+
+
+def of_error(error: BaseException, stage: str) -> Failure:
+    """Return the failure that an exception is."""
+    root = error
+    # An error of etdev's that tells of another one.
+    while root.__cause__ is not None:
+        root = root.__cause__
+    text = f"{type(error).__name__}: {first_line(error)}"
+    identity = f"{type(root).__name__} in {_place(root)}: {pattern(first_line(root))}"
+    return Failure(ERROR, stage, identity, text)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error that says something."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), "")[:300]
+
+
+def pattern(text: str) -> str:
+    """Return a text without numbers, sizes and names of nodes, which change as a case shrinks."""
+    text = re.sub(r"0x[0-9a-f]+(?! *\d)", "#", text) if "0x" in text and len(text) > 80 else text
+    text = re.sub(r"\b(\w+?)(_default|_tensor|_int)?(_\d+)?\b(?=[ ,:]|$)", r"\1", text)
+    text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text)
+    return re.sub(r"#(?:\s*,\s*#)+,?", "#", text)
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost function outside of torch that raised an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not any(part in f.filename for part in _LIBRARIES)]
+    known = own or [*frames]
+    return f"{known[-1].filename.rpartition('/')[2]}:{known[-1].name}" if known else ""

@@ -1,0 +1,70 @@
+"""Reports for those who can fix a fault: an issue in Markdown that stands alone."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+
+_EXPECTED = {
+    "wrong": "The outputs are those of eager PyTorch.",
+    "slow": "It is about as fast as portable kernels, or faster.",
+}
+_RIGHT = "The model is lowered and runs, and its outputs are those of eager PyTorch."
+_ACTUAL = {
+    "wrong": "They differ: {}.",
+    "error": "It fails: `{}`.",
+    "crash": "The process ends with {}.",
+    "hang": "It does not end: {}.",
+    "slow": "It takes {}.",
+}
+
+
+def report(  # noqa: PLR0913 (the parts of an issue, by keyword)
+    title: str,
+    script: str,
+    *,
+    kind: str,
+    detail: str,
+    cause: str = "",
+    place: str = "",
+    reference: str = "",
+    flows: Mapping[str, str] | None = None,
+    needs: str = "nothing but torch and ExecuTorch",
+) -> str:
+    """Return an issue in Markdown.
+
+    Args:
+        title: What is wrong, in one line.
+        script: Source of the script that shows it.
+        kind: `wrong`, `error`, `crash`, `hang` or `slow`.
+        detail: What happens, in one line.
+        cause: The error that ExecuTorch's runtime logs.
+        place: The file at fault.
+        reference: An issue about it.
+        flows: What becomes of it in each flow, by name.
+        needs: What the script imports.
+    """
+    actual = _ACTUAL[kind].format(detail.rstrip("."))
+    parts = [
+        f"# {title.rstrip('.')}",
+        f"This script shows it, with {needs} ({versions()}):",
+        f"```python\n{script}```",
+        f"**Expected:** {_EXPECTED.get(kind, _RIGHT)}",
+        f"**Actual:** {actual}" + (f" The runtime logs `{cause}`." if cause else ""),
+    ]
+    if place:
+        parts.append(f"**Where:** {place}")
+    if reference:
+        parts.append(f"**See also:** {reference}")
+    if flows:
+        rows = "\n".join(f"| {name} | {what} |" for name, what in flows.items())
+        parts.append(f"| flow | result |\n|---|---|\n{rows}")
+    return "\n\n".join(parts) + "\n"
+
+
+def versions() -> str:
+    """Return the versions and the machine that a report is about."""
+    known = [f"{name} {metadata.version(name)}" for name in ("torch", "executorch")]
+    python = f"Python {platform.python_version()}"
+    return ", ".join([*known, python, f"{platform.system()} {platform.machine()}"])

@@ -1,0 +1,156 @@
+"""The search, with failures that a rule makes instead of a process."""
+
+import itertools
+import time
+
+import pytest
+import torch
+from attrs import evolve
+from etdev_reduce.case import Case, Recording
+from etdev_reduce.failure import CRASH, ERROR, INVALID, RIGHT, WRONG, Failure, of_error, pattern
+from etdev_reduce.search import Search, Spent, ddmin
+from torch import nn
+
+from etdev.runtime.child import ChildResult
+
+DEEP = 300
+
+
+class Ruled(Search):
+    """A search whose trials are decided by a rule on the source of a case."""
+
+    rule = None
+
+    def tried(self, case, flow):
+        if time.monotonic() > self.deadline:
+            raise Spent
+        self.trials += 1
+        scope = {"torch": torch, "values": case.kept()}
+        exec(f"import operator\n{case.source()}", scope)
+        scope["model"](*scope["calls"][0])
+        return self.rule(case.source())
+
+
+def searched(module, inputs, rule, tmp_path, seconds=60.0):
+    program = torch.export.export(module, inputs)
+    case = Recording.of(program, [inputs])
+    search = Ruled(tmp_path, time.monotonic() + seconds, lambda text: None)
+    search.rule = rule
+    first = Case(case, case.nodes)
+    search.start(first, None, search.tried(first, None))
+    return search
+
+
+def chain(number):
+    class Chain(nn.Module):
+        def forward(self, x):
+            for step in range(number):
+                x = x.tanh() if step == number // 3 else x + step
+            return x
+
+    return Chain()
+
+
+def on(op, failure=None):
+    failure = failure or Failure(WRONG, "run", "values")
+    return lambda source: failure if f"aten.{op}." in source else Failure(RIGHT)
+
+
+@pytest.mark.parametrize("wanted", [{7}, {0, 99}, {3, 50, 51}])
+def test_ddmin_finds_what_fails_together(wanted):
+    asked = []
+
+    def fails(parts):
+        asked.append(len(parts))
+        return wanted <= set(parts)
+
+    assert set(ddmin(range(100), fails)) == wanted
+    assert len(asked) < 150
+
+
+def test_one_of_300_nodes_is_found_in_some_twenty_trials(tmp_path):
+    search = searched(chain(DEEP), (torch.randn(4, 4),), on("tanh"), tmp_path)
+    search._cut()
+    assert [str(node.target) for node in search.best.nodes] == ["aten.tanh.default"]
+    assert search.trials <= 24
+
+
+def test_a_wrong_value_does_not_slide_into_another_failure(tmp_path):
+    """A program without tanh and mul crashes, is refused, or is wrong in another way."""
+    failures = (
+        Failure(CRASH, "run", "SIGSEGV"),
+        Failure(ERROR, "lower", "ValueError"),
+        Failure(WRONG, "run", "form"),
+    )
+    others = itertools.cycle(failures)
+    wrong = Failure(WRONG, "run", "values")
+    seen = []
+
+    def rule(source):
+        found = wrong if "tanh" in source and "mul" in source else next(others)
+        seen.append(found.kind)
+        return found
+
+    class Net(nn.Module):
+        def forward(self, x):
+            for _ in range(8):
+                x = x + 1
+            return (x.tanh() * x).exp()
+
+    search = searched(Net(), (torch.randn(4, 4),), rule, tmp_path)
+    search.run()
+    assert {CRASH, ERROR} < set(seen)
+    assert search.failure == wrong
+    assert {str(n.target) for n in search.best.nodes} == {"aten.tanh.default", "aten.mul.Tensor"}
+
+
+def test_sizes_weights_and_dtypes_become_simple(tmp_path):
+    layer = nn.Linear(48, 32).half()
+    search = searched(layer, (torch.randn(16, 48).half(),), on("linear"), tmp_path)
+    search.run()
+    source = search.best.source()
+    assert search.best.captured == []
+    assert "float16" not in source
+    assert "32" not in source.replace("float32", "")
+    assert "torch.randn(1, 1)" in source
+
+
+def test_weights_that_matter_stay_captured(tmp_path):
+    needs = Failure(WRONG, "run", "values")
+
+    def rule(source):
+        return needs if "values['p_weight']" in source else Failure(RIGHT)
+
+    search = searched(nn.Linear(4, 4), (torch.randn(2, 4),), rule, tmp_path)
+    search.run()
+    assert search.best.captured == ["p_weight"]
+
+
+def test_the_time_of_a_search_ends_it_with_the_best_so_far(tmp_path):
+    search = searched(chain(40), (torch.randn(4, 4),), on("tanh"), tmp_path)
+    search._cut()
+    search.deadline = 0.0
+    with pytest.raises(Spent):
+        search.run()
+    assert len(search.best.nodes) == 1
+
+
+def test_errors_are_alike_if_type_place_and_text_but_for_numbers_are():
+    def fail(text, kind=ValueError):
+        try:
+            raise kind(text)
+        except kind as error:
+            return of_error(error, "lower")
+
+    first = fail("node aten_add_3: sizes [8, 384, 12] are no good")
+    assert first.is_like(fail("node aten_add_117: sizes [1, 2] are no good"))
+    assert not first.is_like(fail("node aten_mul_117: sizes [1, 2] are no good"))
+    assert not first.is_like(fail("node aten_add_3: sizes [8, 384, 12] are no good", KeyError))
+    assert not first.is_like(evolve(first, stage="run"))
+    assert pattern("at 0x12: -1.5e-3") == pattern("at 0x9: 7")
+
+
+def test_a_process_that_ends_is_no_failure_of_the_case(tmp_path):
+    search = searched(chain(3), (torch.randn(2),), on("tanh"), tmp_path)
+    search._child = type("Gone", (), {"run": lambda *_, **__: ChildResult([], "died")})()
+    assert Search.tried(search, search.best, None).kind == INVALID
