@@ -154,8 +154,8 @@ def _reducing(arguments: Mapping[str, Any], error: Exception) -> str:
     is_failure = is_wrong or isinstance(error, LoweringError)
     if not (source and is_failure and "reduce" in extensions.candidates(COMMANDS)):
         return ""
-    named = {"--plugin": ",".join(arguments.get("plugins") or ())}
-    named |= {f"--{name}": arguments.get(name) for name in ("registry", "inputs")}
+    named: dict[str, Any] = {"--plugin": ",".join(arguments.get("plugins") or ())}
+    named |= {f"--{key}": arguments.get(key) for key in ("registry", "inputs")}
     options = [part for flag, value in named.items() if value for part in (flag, str(value))]
     return shlex.join(["etdev", "reduce", source, *options, "-o", "fault"])
 

@@ -324,7 +324,7 @@ class _Writer:
 
 def _callable(target: Any) -> str:
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"torch.ops.higher_order.{target.name()}"
+        return f"torch.ops.higher_order.{target.__name__}"
     if isinstance(target, torch._ops.OpOverload):
         return f"torch.ops.{target}"
     module = target.__module__.replace("_operator", "operator")

@@ -76,7 +76,7 @@ class Value:
         order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], dim))
         plain = self.captured.is_contiguous() or 0 in strides
         made = shape if plain else [shape[dim] for dim in order]
-        text = self.fills()[self.fill].format(", ".join(map(str, made)) or "()")
+        text = str(self.fills()[self.fill]).format(", ".join(map(str, made)) or "()")
         text = text.replace("((),)", "()")
         natural = torch.float32 if text.startswith(("torch.rand", "torch.ones")) else None
         natural = torch.int64 if text.startswith("torch.randint") else natural
