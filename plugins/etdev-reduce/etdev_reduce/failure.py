@@ -15,7 +15,7 @@ _LIBRARIES = ("/torch/", "/importlib", "/contextlib.py", "/functools.py", "<")
 
 @frozen
 class Failure:
-    """What became of a program.
+    """The outcome of a program.
 
     Args:
         kind: One of the words above.

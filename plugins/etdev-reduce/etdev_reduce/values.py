@@ -71,12 +71,12 @@ class Value:
             cut = ", ".join(f":{size}" for size in shape)
             changed = shape != list(self.captured.shape)
             text = f"values[{name!r}]" + f"[{cut}]" * changed
-            return text + f".to({dtype})" * (dtype != self.captured.dtype)
+            return text if dtype == self.captured.dtype else f"{text}.to({dtype})"
         strides = self.captured.stride()
         order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], dim))
         plain = self.captured.is_contiguous() or 0 in strides
         made = shape if plain else [shape[dim] for dim in order]
-        text = str(self.fills()[self.fill]).format(", ".join(map(str, made)) or "()")
+        text = self.fills()[self.fill].format(", ".join(map(str, made)) or "()")
         text = text.replace("((),)", "()")
         natural = torch.float32 if text.startswith(("torch.rand", "torch.ones")) else None
         natural = torch.int64 if text.startswith("torch.randint") else natural
