@@ -16,8 +16,9 @@ from etdev.app import ProgramFile, files, size
 from etdev.errors import EtdevError, RunError
 from etdev.pte.artifact import Artifact
 from etdev.schema.target import Target
-from etdev_cpp import interface
+from etdev_cpp import generation, interface
 from etdev_cpp.frames import raw
+from etdev_cpp.generation import numbers_of
 from etdev_cpp.libraries import linked, names_in
 from etdev_cpp.place import Place
 from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
@@ -58,7 +59,7 @@ def write(
     folder = folder or Path(f"{program.stem}-app")
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "name another folder")
-    texts = rendered(source.artifact, data, target)
+    texts = rendered(source.artifact, data, target, source.unpack(numbers_of))
     with files.unseen(folder) as draft, files.writing(folder):
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")
@@ -73,10 +74,17 @@ def write(
 
 
 def rendered(
-    artifact: Artifact, data: Path | None = None, target: Target | None = None
+    artifact: Artifact,
+    data: Path | None = None,
+    target: Target | None = None,
+    numbers: dict[str, list[int]] | None = None,
 ) -> dict[str, str]:
-    """Return the text of each file of a project, by its name."""
+    """Return the text of each file of a project, by its name.
+
+    `numbers` are what the methods without inputs say, see `numbers_of`.
+    """
     program = Path(artifact.path)
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", program.stem)
     wheel = Place(target).wheel() if target else Wheel.here()
     needed = linked(names_in(artifact.methods), wheel.libraries())
     if needed.missing:
@@ -87,7 +95,8 @@ def rendered(
     paths = ("kProgram", "kData")[: len(copied)]
     values = {
         **interface.rendered(artifact),
-        "name": re.sub(r"[^A-Za-z0-9_-]", "_", program.stem),
+        **generation.parts(artifact, numbers or {}, name),
+        "name": name,
         "program": program.name,
         "version": wheel.version,
         "executorch": wheel.folder,
@@ -109,7 +118,8 @@ def rendered(
         "sizes": _sizes([*filter(None, (program, data)), *(lib.path for lib in needed.libraries)]),
     }
     templates = resources(__package__) / "templates"
-    return {
+    loop = generation.loop(artifact, numbers or {}, program.name, ("input0", "input1", "output0"))
+    return loop | {
         entry.name.removesuffix(_ENDING): Template(entry.read_text("utf-8")).substitute(values)
         for entry in templates.iterdir()
         if entry.name.endswith(_ENDING) and (target or entry.name != f"{_TOOLCHAIN}{_ENDING}")
