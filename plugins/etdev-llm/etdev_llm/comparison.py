@@ -13,6 +13,8 @@ from etdev.app import ProgramFile
 from etdev.errors import RunError, VerifyError
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
+from etdev_llm import methods
+from etdev_llm.encoder_decoder import ENCODE, Heard, sources_of
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, inputs_of
 from etdev_llm.positions import boundaries
@@ -23,14 +25,39 @@ TOLERANCE, _ROUNDED = 1e-4, 2e-2
 # An activation of 8 bits is rounded to either of two steps, and later layers follow. Noise of this
 # size in the embeddings changes PyTorch's own logits, too; this many times as much is accepted.
 _NOISE, _MARGIN, _DRAWS, _TOKENS = 1e-5, 1.5, 4, 64
+# Calls of each generation that a file is verified with.
+_STEPS = 4
 
 
 def tolerance_of(model: Any, recipe: Recipe) -> float:
     """Return the accepted error of logits, by the dtype of the weights and their quantisation."""
+    if recipe.quantize_cache == "int8":
+        own = tolerance_of(model, evolve(recipe, quantize_cache="none"))
+        _, _, error = cost_of_int8(model, _TOKENS)
+        # A row of the cache is off by half a step, and rounding may go either way.
+        return own + max(1 / 127, _MARGIN * error)
     least = TOLERANCE if model.dtype == torch.float32 else 16 * torch.finfo(model.dtype).eps
     if recipe.quantize == "8da4w" and recipe.scales != "bfloat16":
         least = max(least, _ROUNDED)
     return max(least, _MARGIN * noise_of(model)) if recipe.quantize.startswith("8da") else least
+
+
+@torch.no_grad()
+def cost_of_int8(model: Any, length: int) -> tuple[int, int, float]:
+    """Return what a cache in 8 bits is, as PyTorch computes it.
+
+    Returns:
+        Its bytes, the bytes of the one in float, and the largest change of the logits, relative to
+        the largest, over prompts of up to 64 tokens and a token behind each.
+    """
+    length = min(length, getattr(model.config, "max_position_embeddings", None) or length)
+    step, plain = (methods.Step(model, length, int8).eval() for int8 in (True, False))
+    error = 0.0
+    for prompt in prompts(model, min(length, _TOKENS) - 1):
+        for tokens, start in ((prompt, 0), (prompt[:1], len(prompt))):
+            found, true = (own(*inputs_of(tokens, start)) for own in (step, plain))
+            error = max(error, float((found - true).abs().max() / true.abs().max()))
+    return step.cache.size_bytes, plain.cache.size_bytes, error
 
 
 @torch.no_grad()
@@ -61,9 +88,11 @@ def prompts(model: Any, length: int) -> list[list[int]]:
 def generated(model: Any, prompt: Sequence[int], count: int, single: bool = False) -> list[Step]:
     """Return the calls of a generation by eager PyTorch, each token the most likely one."""
     known, done, steps = list(prompt), 0, list[Step]()
+    more = (model.states,) if isinstance(model, Heard) else ()
     for _ in range(count):
         method = SINGLE if single else DECODE if done else PREFILL
-        steps.append(Step(method, tuple(known[done:]), done, _logits(model, known), 0.0))
+        own, logits = () if done else more, _logits(model, known)
+        steps.append(Step(method, tuple(known[done:]), done, logits, 0.0, more=own))
         done = len(known)
         known.append(steps[-1].next)
     return steps
@@ -81,10 +110,34 @@ def across(model: Any, length: int, single: bool = False) -> list[Step]:
         steps = generated(model, prompt, min(3, length - edge + 2), single)
         # Without a cache, PyTorch's logits don't depend on where a prompt ends.
         longer = [
-            evolve(step, method=steps[0].method, tokens=tuple(known), start=0)
+            evolve(step, method=steps[0].method, tokens=tuple(known), start=0, more=steps[0].more)
             for step, known in zip(steps, _sequences(steps), strict=True)
         ]
         found += [*steps, *longer[1:]]
+    return found
+
+
+def all_calls(
+    model: Any, length: int, single: bool = False, source_length: int | None = None
+) -> list[Step]:
+    """Return the calls of eager PyTorch that a file is verified with.
+
+    They are generations around each limit and of several prompts, the last one a short one: the
+    cache behind it holds rows of longer ones. An encoder-decoder has them for two sources.
+    """
+    if not isinstance(model, Heard) and model.config.is_encoder_decoder:
+        known = [Heard(model, own) for own in sources_of(model, source_length or length)]
+        return [
+            step
+            for own in known
+            for step in (
+                Step(ENCODE, (), 0, own.states, 0.0, more=(own.source,)),
+                *all_calls(own, length),
+            )
+        ]
+    found = across(model, length, single)
+    for prompt in prompts(model, length):
+        found += generated(model, prompt, min(_STEPS, length - len(prompt) + 1), single)
     return found
 
 
@@ -105,7 +158,7 @@ def replayed(
     Raises:
         RunError: The runtime fails.
     """
-    calls: list[Any] = [(step.method, inputs_of(step.tokens, step.start)) for step in steps]
+    calls: list[Any] = [(step.method, step.inputs) for step in steps]
     program = ProgramFile(path).runnable(share_arenas=True)
     outcome = runner.call(program, [*calls, (CACHE, ())], 1, LIMIT_S)
     if outcome.failure:
@@ -152,8 +205,9 @@ class Comparison:
         for number, (step, true) in enumerate(zip(steps, wanted, strict=True)):
             where = f"the logits of step {number} ({step.method})"
             self.errors.append(self._error(where, step.logits, true.logits))
-            self.equal += step.likeliest == true.likeliest
-            if step.likeliest != true.likeliest and self.tolerance <= TOLERANCE:
+            same = step.likeliest == true.likeliest or not step.tokens
+            self.equal += same
+            if not same and self.tolerance <= TOLERANCE:
                 what = f"step {number} gave token {step.likeliest} instead of {true.likeliest}"
                 raise VerifyError(self.who, what, "its logits agree, and two are nearly equal")
         if not self.errors:
@@ -166,6 +220,8 @@ class Comparison:
             VerifyError: Keys or values of a layer differ by more than the tolerance.
         """
         *_, known = _sequences(steps)
+        if heard := [step.more[0] for step in steps if step.method == ENCODE]:
+            model = Heard(model, heard[-1])
         with torch.no_grad():
             layers = model(input_ids=torch.tensor([known]), use_cache=True).past_key_values.layers
         # Layers that read another layer's cache have none of their own.

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from etdev.app import Verification
     from etdev.schema.target import Target
     from etdev_llm.comparison import Comparison
+    from etdev_llm.perplexity import Evaluation
     from etdev_llm.sources import Recipe
 
 LLM = Document("etdev.llm", 1)
-_STEPS = 4
+# A longer text can't be the name of a file.
+_NAME = 256
 Limits = dict[str, dict[str, Any]]
 
 
@@ -56,6 +58,10 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     "--max-length", type=click.IntRange(2), default=128, show_default=True,
     help="Tokens of the longest sequence, prompt and answer.",
 )  # fmt: skip
+@click.option(
+    "--max-source", type=click.IntRange(2), metavar="N",
+    help="Tokens of the longest source of an encoder-decoder; --max-length if left out.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of a config's random weights.")
 @click.option(
     "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]),
@@ -77,6 +83,13 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     help="Store the embeddings of tokens in 4 or 8 bits; rows are dequantised when they are read.",
 )
 @click.option(
+    "--quantize-cache",
+    type=click.Choice(["int8", "none"]),
+    default="none",
+    show_default=True,
+    help="Keep keys and values in 8 bits, with a scale for each token and head.",
+)
+@click.option(
     "--single-method",
     is_flag=True,
     help="Write one method, forward, which ExecuTorch's TextLLMRunner calls.",
@@ -84,6 +97,11 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
 @click.option(
     "--plugin", "plugins", multiple=True, metavar="[METHOD=]NAME[,NAME]",
     help="Ask these plugins, in this order, for all methods or for one: prefill=NAME.",
+)  # fmt: skip
+@click.option(
+    "--evaluate", metavar="TEXT",
+    help="Print the perplexity of a text, or a file with one, in PyTorch and in the .pte, with "
+    "the tokenizer of SOURCE.",
 )  # fmt: skip
 @options.no_verify
 @options.runner
@@ -94,18 +112,21 @@ def command(  # noqa: PLR0913 - an argument for each option
     source: str,
     output: Path,
     max_length: int,
+    max_source: int | None,
     single_method: bool,
     plugins: Sequence[str],
+    evaluate: str | None,
     no_verify: bool,
     runner: str | None,
     target: Target | None,
     **others: Any,
 ) -> None:
-    """Lower SOURCE, a decoder of transformers, to one .pte.
+    """Lower SOURCE, a decoder or encoder-decoder of transformers, to one .pte.
 
     SOURCE is a local folder or a hub id, a config.json (with random weights), or file.py:function,
     whose function returns the model. Both methods, prefill and decode, take token ids and the
     position of the first one, return the logits behind the last token, and share weights and cache.
+    That of an encoder-decoder has encode, too, whose states prefill takes.
     Before it is written, generations are compared with PyTorch, logit by logit.
 
     \b
@@ -117,9 +138,10 @@ def command(  # noqa: PLR0913 - an argument for each option
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
-    recipe = {
-        name: others.pop(name) for name in ("seed", "dtype", "quantize", "quantize_embedding")
-    }
+    fields = ("seed", "dtype", "quantize", "quantize_embedding", "quantize_cache")
+    recipe = {name: others.pop(name) for name in fields}
+    # Neither a config.json nor file.py:function has one.
+    recipe["tokenizer"] = "" if source.endswith(".json") or ":" in source else source
     names, limits = asked(plugins or (target.plugins if target else ()))
     if no_verify and (runner or target):
         raise click.UsageError("give --no-verify, or --runner and --target, not both")
@@ -127,20 +149,33 @@ def command(  # noqa: PLR0913 - an argument for each option
     with working(runs=not no_verify) as say:
         from etdev_llm.sources import Recipe
 
-        job = _Job(source, Recipe(**recipe), max_length, single_method, limits, say)
+        tokens = _tokens(source, evaluate) if evaluate else []
+        job = _Job(source, Recipe(**recipe), max_length, max_source, single_method, limits, say)
         written = options.write(
             say, output, job.lower,
             lambda _, path: None if no_verify else job.verify(path, runner, target),
             plugins=names, limits=limits, **others,
         )  # fmt: skip
+        found = job.evaluated(output, tokens) if evaluate else None
     body = {**written.document(), "max_length": max_length, "error": None}
+    body["perplexity"] = found and {"eager": found.eager, "file": found.file}
     lines = []
     if job.done:
         body["error"] = max(job.done.errors)
-        lines = [f"{output}: {job.done.summary}"]
+        lines = [f"{output}: {job.done.summary}", *job.costs(output)]
+    lines += [f"{output}: {found}"] if found else []
     report(lambda: LLM.stamped(body), [*written.parts(), *lines])
     if not (options.given("quiet") or options.given("as_json")):
         click.echo(f"next: etdev generate {output} --tokens 1,2,3 --check {source}", err=True)
+
+
+def _tokens(source: str, text: str) -> list[int]:
+    """Return the tokens of a text or of a file with one."""
+    from etdev_llm.generate import tokenizer_of
+
+    path = Path(text)
+    known = path.read_text("utf-8") if len(text) < _NAME and path.is_file() else text
+    return list(tokenizer_of(source).encode(known))
 
 
 @define(eq=False)
@@ -150,6 +185,7 @@ class _Job:
     source: str
     recipe: Recipe
     length: int
+    source_length: int | None
     single: bool
     limits: Limits
     say: Any
@@ -163,7 +199,7 @@ class _Job:
 
         with self.say.watch.stage("model", self.source):
             self.model = self.recipe.load(self.source)
-            made = generation(self.model, self.length, self.single, self.recipe)
+            made = generation(self.model, self.length, self.single, self.recipe, self.source_length)
         for name in {method for own in self.limits.values() for method in own["methods"]}:
             if name not in made.methods:
                 cure = f"it has {', '.join(made.methods)}"
@@ -175,19 +211,35 @@ class _Job:
             name = type(self.model).__name__
             raise SourceError(f"{name}, method {error.who}", error.what, LESS) from error
 
+    def costs(self, output: Path) -> list[str]:
+        """Say what a cache of few bits saves, and what it costs."""
+        if self.recipe.quantize_cache == "none":
+            return []
+        from etdev_llm.comparison import cost_of_int8
+
+        bytes_, whole, error = cost_of_int8(self.model, self.length)
+        told = f"a cache of {bytes_} bytes in place of {whole}"
+        return [f"{output}: {told}, which changes PyTorch's logits by up to {error:.1e}"]
+
+    def evaluated(self, path: Path, tokens: Sequence[int]) -> Evaluation:
+        """Compare the perplexity of a text with that of the model before it was quantised."""
+        from etdev_llm.perplexity import evaluate
+        from etdev_llm.sources import Recipe
+
+        self.say("evaluate", f"{len(tokens)} tokens")
+        whole = Recipe(self.recipe.seed, self.recipe.dtype, tokenizer=self.recipe.tokenizer)
+        model = self.model if whole == self.recipe else whole.load(self.source)
+        return evaluate(model, path, tokens)
+
     def verify(self, path: Path, runner: str | None, target: Target | None) -> Verification:
         """Repeat generations of PyTorch with a .pte, and compare each call."""
         from etdev.app import ProgramFile, Verification
         from etdev.runtime.runners import verifying
         from etdev_llm import comparison
-        from etdev_llm.comparison import Comparison, generated, replayed
+        from etdev_llm.comparison import Comparison, all_calls, replayed
 
         self.say("verify", str(path.name))
-        wanted = comparison.across(self.model, self.length, self.single)
-        # The last prompt is short: the cache behind it holds rows of longer ones.
-        for prompt in comparison.prompts(self.model, self.length):
-            count = min(_STEPS, self.length - len(prompt) + 1)
-            wanted += generated(self.model, prompt, count, self.single)
+        wanted = all_calls(self.model, self.length, self.single, self.source_length)
         done = Comparison(path.name, comparison.tolerance_of(self.model, self.recipe))
         runners = verifying(ProgramFile(path).artifact, self._plugins, runner, target)
         for each in runners:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +23,29 @@ if TYPE_CHECKING:
 GENERATED = Document("etdev.generated", 1)
 
 
-def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
+def _ids(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")] if text else None
+        return [int(word) for word in text.split(",")]
     except ValueError:
         raise click.BadParameter(f"{text!r} is not a list of token ids; write 1,2,3") from None
+
+
+def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
+    return _ids(text) if text else None
 
 
 @click.command("generate", cls=Command)
 @options.program
 @click.option("--tokens", callback=_tokens, metavar="IDS", help="Prompt as token ids: 1,2,3.")
-@click.option("--prompt", metavar="TEXT", help="Prompt as text; needs --tokenizer.")
-@click.option("--tokenizer", metavar="FOLDER", help="Folder or hub id of the model's tokenizer.")
+@click.option(
+    "--source", metavar="IDS|FILE",
+    help="Source of an encoder-decoder: token ids, or features in an .npy file.",
+)  # fmt: skip
+@click.option("--prompt", metavar="TEXT", help="Prompt as text.")
+@click.option(
+    "--tokenizer", metavar="FOLDER",
+    help="Folder or hub id of the model's tokenizer, if it isn't that of etdev llm's SOURCE.",
+)  # fmt: skip
 @click.option(
     "--count", type=click.IntRange(1), default=20, show_default=True, help="Tokens to generate."
 )
@@ -75,6 +87,7 @@ def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
 def command(  # noqa: PLR0913 - an argument for each option
     program: Path,
     tokens: list[int] | None,
+    source: str | None,
     prompt: str | None,
     tokenizer: str | None,
     count: int,
@@ -99,27 +112,34 @@ def command(  # noqa: PLR0913 - an argument for each option
 
     \b
     etdev generate net.pte --tokens 1,2,3
-    etdev generate net.pte --prompt "Once upon" --tokenizer ./llama --check ./llama
-    etdev generate net.pte --prompt "Hello" --tokenizer ./llama --chat --temperature 0.8 --top-p 0.9
+    etdev generate net.pte --prompt "Once upon" --check ./llama
+    etdev generate net.pte --prompt "Hello" --chat --temperature 0.8 --top-p 0.9
+    etdev generate whisper.pte --source sound.npy
     etdev generate net.pte --tokens 1,2,3 --check ./llama --runner cpp
 
     Exit codes: 0 for success, 1 for an error or logits that differ, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
-    if (tokens is None) == (prompt is None) or (prompt is not None and not tokenizer):
-        raise click.UsageError("give --tokens, or --prompt with --tokenizer")
-    if chat and not tokenizer:
-        raise click.UsageError("--chat needs --prompt and --tokenizer")
+    begun = tokens is not None or source is not None
+    if begun == (prompt is not None):
+        raise click.UsageError("give --tokens or --prompt")
+    if chat and prompt is None:
+        raise click.UsageError("--chat needs --prompt")
     with working() as say:
         from etdev_llm.player import Player
         from etdev_llm.sampling import Sampling
 
-        decoder: Any = _tokenizer(tokenizer) if tokenizer else None
-        ids = tokens or _encoded(decoder, str(prompt), chat)
-        say("generate", str(program))
-        streams = not (options.given("as_json") or decoder)
-        told = (lambda token: click.echo(token, err=True)) if streams else (lambda _: None)
-        chosen, sampling = _runner(runner, target), Sampling(temperature, top_k, top_p, random_seed)
         player = Player(program)
+        if prompt is not None:
+            tokenizer = tokenizer or player.recipe.tokenizer
+            if not tokenizer:
+                raise EtdevError(str(program), "names no tokenizer", "give --tokenizer")
+        decoder: Any = tokenizer_of(tokenizer) if tokenizer else None
+        ids = tokens or ([] if prompt is None else _encoded(decoder, prompt, chat))
+        say("generate", str(program))
+        told = (lambda _: None) if options.given("as_json") else _telling(decoder)
+        chosen, sampling = _runner(runner, target), Sampling(temperature, top_k, top_p, random_seed)
+        _hear(player, source)
+        ids = ids or [known for known in [player.first] if known is not None]
         ends = () if no_stop else player.ends
         steps, cache = _steps(player, ids, count, chosen, told=told, sampling=sampling, ends=ends)
         checked = None
@@ -143,11 +163,42 @@ def command(  # noqa: PLR0913 - an argument for each option
     report(lambda: GENERATED.stamped(body), lines)
 
 
+def _telling(tokenizer: Any) -> Callable[[int], None]:
+    """Return a function that prints tokens when they are known: numbers, or their text."""
+    known, told = list[int](), ""
+
+    def tell(token: int) -> None:
+        nonlocal told
+        known.append(token)
+        text = tokenizer.decode(known)
+        # A character may have several tokens.
+        if not text.endswith("\ufffd"):
+            click.echo(text[len(told) :], err=True, nl=False)
+            told = text
+
+    return tell if tokenizer else lambda token: click.echo(token, err=True)
+
+
 def _runner(name: str | None, target: Target | None) -> Runner:
     """Return the runner that repeats the calls; Python's repeats none."""
     from etdev.runtime.runners import PYTHON, named, on_target
 
     return on_target(target, name)[-1] if target else named(name or PYTHON.name)
+
+
+def _hear(player: Player, source: str | None) -> None:
+    """Give an encoder-decoder its source."""
+    import numpy as np
+    import torch
+
+    if player.hears != (source is not None):
+        cure = "give it --source" if player.hears else "leave out --source"
+        what = "is an encoder-decoder" if player.hears else "is a decoder without a source"
+        raise RunError(str(player.path), what, cure)
+    if source and source.endswith(".npy"):
+        player.hear(torch.from_numpy(np.load(source)))
+    elif source:
+        player.hear(torch.tensor([_ids(source)]))
 
 
 def _encoded(tokenizer: Any, prompt: str, chat: bool) -> list[int]:
@@ -177,12 +228,19 @@ def _steps(
 
 
 def _checked(
-    player: Player, steps: list[Step], cache: list[Any], source: str, runner: Runner
+    player: Player,
+    steps: list[Step],
+    cache: list[Any],
+    source: str,
+    runner: Runner,
 ) -> Comparison:
     """Compare each step, the cache after the last one, and calls around the limits of a model."""
     from etdev_llm.comparison import Comparison, across, expected, replayed, tolerance_of
+    from etdev_llm.encoder_decoder import Heard
 
     model = player.recipe.load(source)
+    if player.source is not None:
+        model = Heard(model, player.source)
     done = Comparison(str(player.path), tolerance_of(model, player.recipe))
     done.compare(steps, expected(model, steps))
     done.compare_cache(model, steps, cache)
@@ -205,11 +263,16 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _tokenizer(name: str) -> Any:
+def tokenizer_of(name: str) -> Any:
+    """Return the tokenizer of a folder or hub id.
+
+    Raises:
+        EtdevError: It has none.
+    """
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(name)
     except Exception as error:
-        what = f"can't be loaded: {first_line(error)}"
+        what = f"has no tokenizer that can be loaded: {first_line(error)}"
         raise EtdevError(name, what, "give a folder with a tokenizer") from error

@@ -10,10 +10,11 @@ import torch
 from attrs import frozen
 from torch import nn
 from torch.export import Dim
+from torch.overrides import TorchFunctionMode
 
 from etdev import Settings
 from etdev.errors import SourceError
-from etdev_llm import attention
+from etdev_llm import attention, encoder_decoder
 from etdev_llm.caches import Buffers, filled, naming
 from etdev_llm.positions import fix_frequencies
 from etdev_llm.sources import RECIPE, Recipe
@@ -32,14 +33,15 @@ class Step(nn.Module):
     Args:
         model: A decoder of transformers, which is not changed.
         length: Tokens of the longest sequence.
+        int8: Keep keys and values in 8 bits.
     """
 
-    def __init__(self, model: Any, length: int) -> None:
+    def __init__(self, model: Any, length: int, int8: bool = False) -> None:
         super().__init__()
         self.length = length
         self.model = _with_plain_ops(model)
         fix_frequencies(self.model, length)
-        self.cache = Buffers(filled(self.model), length)
+        self.cache = Buffers(filled(self.model), length, int8)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters
 
@@ -65,9 +67,14 @@ class Step(nn.Module):
         """Refuse a model that can't be called so, or that reads rows which hold no token yet.
 
         Raises:
-            SourceError: The logits depend on such rows, as no mask of the model covers them.
+            SourceError: The logits depend on such rows, as no mask of the model covers them, its
+                table of positions is shorter than the cache, or it computes what no .pte can.
         """
         who, one = type(self.model).__name__, torch.zeros(1, 1, dtype=torch.long)
+        with naming(who, f"can't take a token at position {self.length - 1}", "give less"):
+            self(one, one[0] + self.length - 1)
+        with Unlowerable(who):
+            self(one, one[0])
         found = []
         for value in (100, 0):
             for rows in self.cache.buffers():
@@ -82,6 +89,25 @@ class Step(nn.Module):
             raise SourceError(who, what, LESS)
 
 
+class Unlowerable(TorchFunctionMode):
+    """A mode that refuses results which no .pte can have: complex, or of sizes by values."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__()
+        self._who = who
+
+    def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of torch, and look at its result."""
+        result, name = func(*args, **(kwargs or {})), getattr(func, "__name__", str(func))
+        if isinstance(result, torch.Tensor) and result.is_complex():
+            what = f"computes with complex numbers ({name}), for which ExecuTorch has no kernels"
+            raise SourceError(self._who, what, "give it rotary embeddings of sines and cosines")
+        if name == "nonzero" or (name == "where" and len(args) == 1):
+            what = f"has tensors whose sizes depend on values ({name}), such as the rows of experts"
+            raise SourceError(self._who, what, "write it with tensors of known sizes")
+        return result
+
+
 class Rows(nn.Module):
     """The keys and values of each layer's cache, for the comparison with PyTorch's."""
 
@@ -91,7 +117,7 @@ class Rows(nn.Module):
 
     def forward(self) -> tuple[torch.Tensor, ...]:
         """Return them, layer by layer."""
-        return tuple(value.clone() for value in self.cache.buffers())
+        return self.cache.rows()
 
 
 @frozen(eq=False)
@@ -112,7 +138,11 @@ class Generation:
 
 
 def generation(
-    model: Any, length: int, single_method: bool = False, recipe: Recipe | None = None
+    model: Any,
+    length: int,
+    single_method: bool = False,
+    recipe: Recipe | None = None,
+    source_length: int | None = None,
 ) -> Generation:
     """Return the methods `prefill` and `decode` of a decoder, or `forward` alone, and `get_cache`.
 
@@ -125,6 +155,9 @@ def generation(
         length: Tokens of the longest sequence, prompt and answer.
         single_method: Write `forward` alone, which ExecuTorch's TextLLMRunner calls.
         recipe: The way in which the model was made, which the file keeps for `etdev generate`.
+        source_length: For an encoder-decoder of texts, tokens of the longest source; `length` if
+            None. Its methods are `encode`, from a source to states, `prefill`, which takes those,
+            too, `decode` and `get_cache`.
 
     Raises:
         SourceError: The model takes fewer tokens, or has a cache that can't be lowered.
@@ -134,25 +167,35 @@ def generation(
     if length < 2 or (most and length > most):
         name = type(model).__name__
         raise SourceError(name, f"can't have {length} tokens", f"give 2 to {most or 'any number'}")
-    step = Step(model, length).eval()
+    constants = {**_metadata(model, length), "enable_dynamic_shape": True}
+    if recipe:
+        constants[RECIPE] = recipe.to_json()
+    int8 = recipe is not None and recipe.quantize_cache == "int8"
+    if model.config.is_encoder_decoder:
+        if int8:
+            what = "has two caches, which are kept in float"
+            raise SourceError(type(model).__name__, what, "leave out --quantize-cache")
+        source, *_ = encoder_decoder.sources_of(model, source_length or length)
+        methods = encoder_decoder.methods_of(_with_plain_ops(model), length, source)
+        methods[CACHE] = (Rows(methods[PREFILL][0].cache), ())
+        return Generation(methods, Settings(constant_methods=constants))
+    step = Step(model, length, int8).eval()
     step.check()
     start = torch.zeros(1, dtype=torch.long)
     several = torch.arange(min(_EXAMPLE, length))[None] % text.vocab_size
     sizes = ({1: Dim("length", min=1, max=length)}, None)
     long = (step, (several, start), sizes)
-    methods: dict[str, Any] = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}
+    methods = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}
     methods = {SINGLE: long} if single_method else methods
     methods[CACHE] = (Rows(step.cache), ())
-    constants = {**_metadata(model, length), "enable_dynamic_shape": True}
-    if recipe:
-        constants[RECIPE] = recipe.to_json()
     return Generation(methods, Settings(constant_methods=constants))
 
 
 def _metadata(model: Any, length: int) -> dict[str, Any]:
     """Return the values that ExecuTorch's runners ask a program for."""
     text = model.config.get_text_config()
-    known = {"get_bos_id": getattr(text, "bos_token_id", None)}
+    first = "decoder_start_token_id" if model.config.is_encoder_decoder else "bos_token_id"
+    known = {"get_bos_id": getattr(model.config, first, getattr(text, "bos_token_id", None))}
     ends = getattr(text, "eos_token_id", None)
     ends = ends if isinstance(ends, (list, tuple)) else [ends]
     known["get_eos_ids"] = [end for end in ends if end is not None] or None

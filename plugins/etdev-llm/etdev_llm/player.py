@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from attrs import define, evolve, field, frozen
 from etdev.app import ProgramFile
 from etdev.errors import RunError, first_line
 from etdev.pte.artifact import Artifact
+from etdev_llm.encoder_decoder import ENCODE
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.sampling import Sampling
 from etdev_llm.sources import RECIPE, Recipe
@@ -25,7 +26,9 @@ from etdev_llm.sources import RECIPE, Recipe
 class Step:
     """A call: its method and tokens, the position of the first token, logits, and its time.
 
-    `chosen` is the token that it was followed by, None for the most likely one.
+    `chosen` is the token that it was followed by, None for the most likely one. `more` are other
+    inputs: the states of a source for the prefill of an encoder-decoder, or for its `encode` the
+    source; that has no tokens, and its `logits` are the states.
     """
 
     method: str
@@ -34,6 +37,12 @@ class Step:
     logits: torch.Tensor
     seconds: float
     chosen: int | None = None
+    more: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """The inputs of the call."""
+        return (*(inputs_of(self.tokens, self.start) if self.tokens else ()), *self.more)
 
     @property
     def likeliest(self) -> int:
@@ -53,6 +62,8 @@ class Player:
     Args:
         path: The .pte.
         single: It has one method for prompts and single tokens.
+        hears: It is an encoder-decoder, which `hear` gives a source.
+        source: That source.
 
     Raises:
         RunError: It is not one that `etdev llm` wrote, or can't be loaded.
@@ -64,6 +75,9 @@ class Player:
     vocabulary: int = field(init=False)
     recipe: Recipe = field(init=False)
     single: bool = field(init=False)
+    hears: bool = field(init=False)
+    source: torch.Tensor | None = field(default=None, init=False)
+    _states: tuple[torch.Tensor, ...] = field(default=(), init=False)
     _program: Any = field(init=False)
     _methods: dict[str, Any] = field(factory=dict, init=False)
 
@@ -74,13 +88,29 @@ class Player:
         if not ({PREFILL, DECODE} <= names or SINGLE in names) or "get_max_seq_len" not in names:
             what = "has no methods prefill and decode with a cache"
             raise RunError(str(self.path), what, "write it with etdev llm")
-        self.single = SINGLE in names
+        self.single, self.hears = SINGLE in names, ENCODE in names
         self._program = file.runnable(share_arenas=True).load()
         self.length = int(self._call("get_max_seq_len")[0])
         self.vocabulary = int(self._call("get_vocab_size")[0])
         # Older files don't say that their scales are float32.
         known = json.loads(self._call(RECIPE)[0]) if RECIPE in names else {}
         self.recipe = Recipe(**{"scales": "float32", **known})
+
+    @property
+    def first(self) -> int | None:
+        """The token that a text begins with, if the configuration names one."""
+        names = {method.name for method in self.artifact.methods}
+        return int(self._call("get_bos_id")[0]) if "get_bos_id" in names else None
+
+    def hear(self, source: torch.Tensor) -> None:
+        """Give an encoder-decoder its source, features or token ids (1, n).
+
+        Raises:
+            RunError: It has other sizes than the encoder takes.
+        """
+        self.source = source
+        (states,) = self._call(ENCODE, (source,))
+        self._states = (states.clone(),)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -122,6 +152,11 @@ class Player:
                 break
         return steps
 
+    def follow(self, tokens: Sequence[int]) -> Iterator[Step]:
+        """Yield the step of each token of a text, whatever would be most likely."""
+        for done, token in enumerate(tokens):
+            yield self._step([token], done, bool(done))
+
     def cache(self) -> list[torch.Tensor]:
         """Return the keys and values of each layer, with a row for each position."""
         return list(self._call(CACHE))
@@ -138,13 +173,14 @@ class Player:
 
     def _step(self, tokens: Sequence[int], start: int, decodes: bool) -> Step:
         method = SINGLE if self.single else DECODE if decodes else PREFILL
-        inputs = inputs_of(tokens, start)
+        more = () if decodes else self._states
+        inputs = (*inputs_of(tokens, start), *more)
         if method not in self._methods:
             self._call(method, load=True)
         begin = time.perf_counter()
         (logits,) = self._call(method, inputs)
         seconds = time.perf_counter() - begin
-        return Step(method, tuple(tokens), start, logits, seconds)
+        return Step(method, tuple(tokens), start, logits, seconds, more=more)
 
     def _call(self, method: str, inputs: Sequence[Any] = (), load: bool = False) -> Sequence[Any]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,27 +11,35 @@ from torch import nn
 
 from etdev.errors import SourceError
 
-_NAMES = (
-    "original_max_position_embeddings",
-    "sliding_window",
-    "attention_chunk_size",
-    "max_position_embeddings",
+# Fields of configurations that count positions: max_position_embeddings, sliding_window,
+# attention_chunk_size, n_ctx, floor_scale. Others count layers, buckets or channels.
+_POSITIONS = re.compile(
+    r"position|window|chunk|context|n_ctx|max_seq_len|max_length|distance|floor"
 )
+_OTHERS = re.compile(r"layers|buckets|blocks|heads|dim|kernel|interval|pattern|mamba|temperature")
 # Rotary embeddings whose frequencies depend on the length of the sequence.
 _BY_LENGTH = ("dynamic", "longrope")
 
 
 def boundaries(config: Any, length: int) -> list[int]:
-    """Return the limits in a configuration that 2 to `length` tokens reach, in ascending order."""
+    """Return the limits in a configuration that 2 to `length` tokens reach, in ascending order.
+
+    Chunks and scales change at each multiple, so twice a limit is one, too.
+    """
 
     def named(fields: Mapping[str, Any]) -> Iterator[int]:
         for name, value in fields.items():
             if isinstance(value, dict):
                 yield from named(value)
-            elif name in _NAMES and isinstance(value, int):
-                yield value
+            elif isinstance(value, bool) or not isinstance(value, int):
+                continue
+            elif _POSITIONS.search(name) and not _OTHERS.search(name):
+                yield from (value, 2 * value)
 
-    return sorted({n for n in named(config.get_text_config().to_dict()) if 2 <= n <= length})
+    # Some configurations keep names of their own, such as n_positions.
+    fields = dict(config.get_text_config().to_dict())
+    fields["max_position_embeddings"] = getattr(config, "max_position_embeddings", None)
+    return sorted({n for n in named(fields) if 2 <= n <= length})
 
 
 def fix_frequencies(model: Any, length: int) -> None:

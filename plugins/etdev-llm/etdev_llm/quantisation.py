@@ -22,7 +22,9 @@ from etdev.errors import SourceError
 # Weights that have a scale together, as XNNPACK and ExecuTorch's export_llm have it.
 GROUP = 32
 # torch has no stub for it.
-_INT4: torch.dtype = vars(torch)["int4"]
+INT4: torch.dtype = vars(torch)["int4"]
+# torchao's name for activations of 8 bits, quantised for each token.
+_PER_TOKEN = "int8_asym_per_token"
 _OPS = torch.ops.quantized_decomposed
 
 
@@ -85,10 +87,12 @@ def quantise(model: Any, linears: str, embeddings: str, scales: str = "bfloat16"
         SourceError: No layer has a size that can be quantised so.
     """
     name, table = type(model).__name__, model.get_input_embeddings()
+    known = _activated(model, linears)
     least = {"8da4w": GROUP}.get(linears, 1)
 
     def fits(module: nn.Module, _: str) -> bool:
-        return isinstance(module, nn.Linear) and module.in_features % least == 0
+        linear = isinstance(module, nn.Linear) and module.in_features % least == 0
+        return linear and not isinstance(module.weight, TorchAOBaseTensor)
 
     if embeddings != "none":
         if embeddings == "4" and table.embedding_dim % GROUP:
@@ -96,10 +100,53 @@ def quantise(model: Any, linears: str, embeddings: str, scales: str = "bfloat16"
             raise SourceError(name, what, "leave out --quantize-embedding, or take 8")
         table.weight = nn.Parameter(_rows(table.weight, int(embeddings)), requires_grad=False)
     if linears != "none":
-        if not any(fits(module, "") for module in model.modules()):
+        if not known and not any(fits(module, "") for module in model.modules()):
             what = f"has no linear layer whose inputs are a multiple of {least}"
             raise SourceError(name, what, "take another --quantize")
         quantize_(model, _config(linears, getattr(torch, scales)), filter_fn=fits)
+
+
+def check(model: Any) -> None:
+    """Refuse weights that a folder has in a form of torchao for other hardware.
+
+    Raises:
+        SourceError: The form can't be exported for ExecuTorch.
+    """
+    for name, value in model.named_parameters():
+        kind = type(value.data if type(value) is nn.Parameter else value)
+        if issubclass(kind, TorchAOBaseTensor) and kind not in (IntxUnpackedToInt8Tensor, Rows):
+            what = f"is a {kind.__name__} of torchao, which ExecuTorch doesn't take"
+            cure = "quantise it with IntxWeightOnlyConfig or Int8DynamicActivationIntxWeightConfig"
+            raise SourceError(name, what, cure)
+
+
+def _activated(model: Any, linears: str) -> int:
+    """Let layers of 4 bits that a folder has be computed with integers, and return their number.
+
+    Raises:
+        SourceError: XNNPACK would compute one with other numbers.
+    """
+    done = 0
+    for name, module in model.named_modules() if linears == "8da4w" else ():
+        own = module.weight if isinstance(module, nn.Linear) else None
+        if not isinstance(own, IntxUnpackedToInt8Tensor) or own.activation_quantization:
+            continue
+        problem = (
+            (own.target_dtype != INT4 and f"weights of {own.target_dtype}")
+            or (own.block_size[1] % GROUP and f"groups of {own.block_size[1]}")
+            or (bool(own.zero_point.any()) and "zero points")
+            or (bool((own.scale.bfloat16() != own.scale).any()) and "scales beyond bfloat16")
+        )
+        if problem:
+            what = f"has {problem}, which XNNPACK has no exact product for"
+            cure = "leave out --quantize; its weights are dequantised at each call then"
+            raise SourceError(name, what, cure)
+        made = IntxUnpackedToInt8Tensor(
+            own.qdata, own.scale.bfloat16(), own.zero_point, INT4, own.block_size, own.dtype,
+            _PER_TOKEN,
+        )  # fmt: skip
+        module.weight, done = nn.Parameter(made, requires_grad=False), done + 1
+    return done
 
 
 def _config(linears: str, scales: torch.dtype) -> Any:
@@ -107,11 +154,11 @@ def _config(linears: str, scales: torch.dtype) -> Any:
         return IntxWeightOnlyConfig(weight_dtype=torch.int8, granularity=PerAxis(0))
     if linears == "8da8w":
         return Int8DynamicActivationIntxWeightConfig(torch.int8, PerAxis(0))
-    return Int8DynamicActivationIntxWeightConfig(_INT4, PerGroup(GROUP), weight_scale_dtype=scales)
+    return Int8DynamicActivationIntxWeightConfig(INT4, PerGroup(GROUP), weight_scale_dtype=scales)
 
 
 def _rows(weight: torch.Tensor, bits: int) -> Rows:
-    kind, size = (torch.int8, weight.shape[1]) if bits == 8 else (_INT4, GROUP)
+    kind, size = (torch.int8, weight.shape[1]) if bits == 8 else (INT4, GROUP)
     known = IntxUnpackedToInt8Tensor.from_hp(weight.detach(), (1, size), kind)
     values = known.qdata
     if bits == 4:

@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from attrs import asdict, frozen
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
 
 from etdev.app import sources
 from etdev.errors import EtdevWarning, SourceError
@@ -31,6 +37,8 @@ class Recipe:
         quantize: Of the linear layers, as `quantise` takes it.
         quantize_embedding: Of the table of tokens.
         scales: The dtype of the scales of 4-bit weights.
+        quantize_cache: Of keys and values: `int8` or `none`.
+        tokenizer: The folder or hub id that has the tokenizer, if the SOURCE is one.
     """
 
     seed: int = 0
@@ -38,6 +46,8 @@ class Recipe:
     quantize: str = "none"
     quantize_embedding: str = "none"
     scales: str = "bfloat16"
+    quantize_cache: str = "none"
+    tokenizer: str = ""
 
     def to_json(self) -> str:
         """Return it as text, which a .pte keeps."""
@@ -71,8 +81,22 @@ def _model(text: str, dtype: torch.dtype | None) -> Any:
     if text.endswith(".json"):
         fields = json.loads(Path(text).read_text(encoding="utf-8"))
         config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-        return AutoModelForCausalLM.from_config(config, dtype=dtype or torch.float32)
+        return _class_of(config).from_config(config, dtype=dtype or torch.float32)
     if ":" in text and not Path(text).exists():
         model = sources.returned(text)
         return model.to(dtype) if dtype else model
-    return AutoModelForCausalLM.from_pretrained(text, dtype=dtype or torch.float32)
+    config = AutoConfig.from_pretrained(text)
+    kind, dtype = _class_of(config), dtype or torch.float32
+    if getattr(config, "quantization_config", None):
+        from etdev_llm import checkpoints
+
+        return checkpoints.loaded(text, config, kind, dtype)
+    return kind.from_pretrained(text, dtype=dtype)
+
+
+def _class_of(config: Any) -> Any:
+    """Return transformers' class for the models of a configuration."""
+    if not config.is_encoder_decoder:
+        return AutoModelForCausalLM
+    sounds = config.model_type in MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES
+    return AutoModelForSpeechSeq2Seq if sounds else AutoModelForSeq2SeqLM

@@ -1,6 +1,7 @@
 """`etdev llm` and `etdev generate` from a config, a folder and a function to text."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def etdev(*words, code=0):
 @pytest.mark.suite
 def test_the_commands_lower_and_generate(config):
     words = ["llm", config, "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
+    assert "has no tokenizer" in etdev(*words, "--evaluate", "once", code=1).output
     done = etdev(*words, "--with-ledger", "--lock", "etdev.lock", "--seed", "3")
     assert "verified over" in done.output
     assert "tokens equal" in done.output
@@ -88,7 +90,14 @@ def test_a_folder_with_its_tokenizer_gives_text(config, tmp_path):
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained("llama")
     words = ["llm", "llama", "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
     etdev(*words, "--quantize", "8da8w", "--quantize-embedding", "8", "--dtype", "float32")
-    words = ["generate", "net.pte", "--prompt", "once upon a", "--tokenizer", "llama"]
+    told = etdev(*words, "--force", "--evaluate", "once upon a time " * 9, "--no-verify").output
+    (told,) = (line for line in told.splitlines() if "perplexity" in line)
+    assert re.fullmatch(
+        r"net.pte: perplexity [\d.]+ in PyTorch, [\d.]+ in the file, [-+]\d.+ over 33 tokens", told
+    )
+    words = ["generate", "net.pte", "--prompt", "once upon a"]
+    streamed = etdev(*words, "--count", "4")
+    assert streamed.stderr.strip() == streamed.stdout.splitlines()[0]
     done = etdev(*words, "--count", "4", "--check", "llama", "--json")
     found = json.loads(done.stdout)
     assert found["prompt"] == [1, 2, 3]

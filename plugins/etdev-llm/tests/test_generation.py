@@ -7,6 +7,7 @@ from etdev_llm import generation, methods
 from etdev_llm.comparison import Comparison, across, expected, generated, prompts
 from etdev_llm.export import asked
 from etdev_llm.player import Player, Step, inputs_of
+from etdev_llm.positions import boundaries
 from support.decoders import LENGTH, SIZES, decoder
 
 from etdev import Lowerer
@@ -135,6 +136,11 @@ def test_plugins_are_read_by_method(texts, order, limits):
         ("mamba", "MambaForCausalLM: keeps its state in NoneType"),
         ("gpt_neo", "GPTNeoForCausalLM: reads rows of a cache of fixed length"),
         ("recurrent_gemma", "RecurrentGemmaForCausalLM: can't be called with tokens and a cache"),
+        (
+            "llama4_text",
+            "Llama4ForCausalLM: computes with complex numbers .*, for which ExecuTorch",
+        ),
+        ("dbrx", r"DbrxForCausalLM: has tensors whose sizes depend on values \(nonzero\)"),
     ],
 )
 def test_a_model_whose_state_has_no_rows_by_position_is_refused(kind, what):
@@ -173,7 +179,7 @@ def test_frequencies_that_change_with_the_length_are_refused_or_seen(monkeypatch
         (lambda: longrope([1.0] * 4), [15, 16]),
         (lambda: longrope(LONG), [15, 16, 17]),
         (lambda: decoder("llama", rope_parameters=DYNAMIC), [63, 64]),
-        (lambda: by_layer(DYNAMIC), [7, 8, 9, 63, 64]),
+        (lambda: by_layer(DYNAMIC), [7, 8, 9, 15, 16, 17, 63, 64]),
     ],
     ids=["longrope", "one list", "dynamic", "by layer"],
 )
@@ -187,6 +193,28 @@ def test_frequencies_that_no_length_changes_are_constants(make, ends):
     assert all(
         "inv_freq" not in name for name in exported.graph_signature.buffers_to_mutate.values()
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "limits"),
+    [
+        ("mistral", {"sliding_window": 8}, [8, 16]),
+        ("llama4_text", {}, [8, 12, 16, 24]),
+        ("gpt2", {"max_position_embeddings": 20}, [20, 40]),
+        ("phi3", {"original_max_position_embeddings": 16}, [16, 32]),
+        ("llama", {"hidden_size": 32, "num_hidden_layers": 12}, []),
+    ],
+)
+def test_the_limits_of_positions_that_a_configuration_names(kind, sizes, limits):
+    assert boundaries(decoder(kind, **sizes).config, 40) == limits
+
+
+def test_a_table_of_positions_that_is_shorter_than_the_cache_is_refused():
+    model = decoder("gptj", rotary_dim=8)
+    model.config.n_positions = 128
+    assert generation(model, 64).methods
+    with pytest.raises(SourceError, match="GPTJForCausalLM: can't take a token at position 64"):
+        generation(model, 65)
 
 
 def test_a_model_that_raises_is_named():

@@ -4,8 +4,16 @@ from statistics import median
 
 import pytest
 import torch
+from attrs import evolve
 from etdev_llm import generation
-from etdev_llm.comparison import TOLERANCE, Comparison, generated, replayed, tolerance_of
+from etdev_llm.comparison import (
+    TOLERANCE,
+    Comparison,
+    cost_of_int8,
+    generated,
+    replayed,
+    tolerance_of,
+)
 from etdev_llm.player import Player
 from etdev_llm.quantisation import Rows, quantise
 from etdev_llm.sources import Recipe
@@ -86,6 +94,31 @@ def test_the_tolerance_is_what_noise_does_to_pytorch():
     assert TOLERANCE < tolerances[0] < 3e-2
     assert tolerances[1] >= 2e-2
     assert tolerances[2] == TOLERANCE
+
+
+def test_a_cache_in_8_bits_costs_what_is_said(tmp_path):
+    model, recipe = decoder("llama", num_hidden_layers=1), Recipe(quantize_cache="int8")
+    few, whole, error = cost_of_int8(model, 24)
+    # 2 heads of 8 values, keys and values: 8 bits and a float for each head and token.
+    assert (few, whole) == (24 * 2 * 2 * (8 + 4), 24 * 2 * 2 * 8 * 4)
+    assert 1e-5 < error < 2e-2
+    assert tolerance_of(model, recipe) > error
+    made = generation(model, 24, recipe=recipe)
+    path = Lowerer(["cpu"]).lower(made.methods, settings=made.settings).save(tmp_path / "net.pte")
+    wanted = [*generated(model, list(range(24)), 1), *generated(model, [3, 1], 6)]
+    done = Comparison("net.pte", tolerance_of(model, recipe))
+    found, cache = replayed(path, wanted, PYTHON)
+    done.compare(found, wanted)
+    done.compare_cache(model, wanted, cache)
+    assert 1e-6 < done.cache_error < 1e-2
+    assert Player(path).recipe == recipe
+    # The same numbers as in PyTorch, but for those that are rounded to either side.
+    step = made.methods["prefill"][0]
+    with torch.no_grad():
+        same = [evolve(one, logits=step(*one.inputs)) for one in wanted]
+    near = Comparison("net.pte", done.tolerance)
+    near.compare(found, same)
+    assert median(near.errors) < 1e-5
 
 
 @pytest.mark.suite

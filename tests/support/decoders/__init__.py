@@ -1,4 +1,4 @@
-"""Small decoders of transformers with random weights, an architecture each."""
+"""Small decoders and encoder-decoders of transformers with random weights."""
 
 from __future__ import annotations
 
@@ -72,6 +72,17 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
         "moe_intermediate_size": 16, "first_k_dense_replace": 1,
     },
+    "llama4_text": {
+        **EXPERTS, "head_dim": 8, "attention_chunk_size": 8, "floor_scale": 12, "moe_layers": [1],
+        "intermediate_size_mlp": 48, "num_experts_per_tok": 1,
+    },
+    "dbrx": {
+        "d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64,
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
+        "ffn_config": {
+            "ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2, "hidden_size": 32,
+        },
+    },
     "mamba": {"state_size": 4, "expand": 2},
     "rwkv": {},
     "recurrent_gemma": {"head_dim": 8, "lru_width": 32},
@@ -87,3 +98,29 @@ def decoder(kind: str, **sizes: Any) -> Any:
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **{**SIZES, **ARCHITECTURES[kind], **sizes})
     return AutoModelForCausalLM.from_config(config).eval()
+
+
+SEVERAL = {
+    "t5": {
+        "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0,
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 10,
+    },
+    "whisper": {
+        "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 16,
+        "decoder_start_token_id": 1,
+    },
+    "bart": {"max_position_embeddings": 64},
+}  # fmt: skip
+
+
+def encoder_decoder(kind: str) -> Any:
+    """Return an encoder-decoder of two layers with random weights, the same each time."""
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "d_model": 32, "pad_token_id": 0, "bos_token_id": 1}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 64}
+    config = AutoConfig.for_model(kind, **{**sizes, "eos_token_id": 2, **SEVERAL[kind]})
+    whole = AutoModelForSpeechSeq2Seq if kind == "whisper" else AutoModelForSeq2SeqLM
+    return whole.from_config(config).eval()
