@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu arm bench compat clean
+.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu gpu-plan carried arm bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -70,11 +70,19 @@ fuzz: export ETDEV_FUZZ := $(FUZZ)
 fuzz: $(VENV)/test
 	$(BIN)/pytest -m fuzz
 
-# The tests that need an NVIDIA GPU, with its name and all versions in build/gpu.json; elsewhere they
-# are skipped with the reason.
-gpu: export PYTHONPATH := tests
+# The tests that need an NVIDIA GPU, each in an environment with the runtime that it needs, which is
+# made where there is a GPU; their numbers, with its name and all versions, land in build/gpu.json.
+# `make gpu-plan` says on any machine which tests would run, and why not the others.
+gpu gpu-plan carried: export PYTHONPATH := tests
 gpu: $(VENV)/test
-	$(BIN)/python -m support.gpu build/gpu.json plugins/etdev-cuda plugins/etdev-trt
+	$(BIN)/python -m support.gpu build/gpu.json
+
+gpu-plan: $(VENV)/test
+	$(BIN)/python -m support.gpu --plan
+
+# Wheels for a bare machine with a GPU and torch: see tests/support/gpu/__main__.py.
+carried: $(VENV)/test
+	$(BIN)/python -m support.gpu --carry build/carried
 
 # Programs for aarch64 in an emulator, which `make test` tries a few of where the tools are.
 arm: $(VENV)/test

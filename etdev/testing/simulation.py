@@ -17,7 +17,6 @@ import torch
 from attrs import define
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
-from executorch.runtime import Runtime
 
 from etdev.edge.reference import duplicates, written
 from etdev.errors import RunError
@@ -70,6 +69,9 @@ class Simulation:
             return outputs
         if simulate := self.simulators.get(module.backend_id):
             return simulate(bytes(module.processed_bytes), inputs, **_more(simulate, module))
+        # Only here, since delegates that are all simulated need no runtime.
+        from executorch.runtime import Runtime
+
         if not Runtime.get().backend_registry.is_available(module.backend_id):
             what = "this runtime does not have it, and no simulator is given"
             cure = f'give one: simulators={{"{module.backend_id}": simulate}}'

@@ -32,6 +32,17 @@ def test_each_headline_is_in_the_file_that_is_said_to_test_it(headline, tests):
     assert word in file.read_text("utf-8")
 
 
+@pytest.mark.parametrize("plugin", ["etdev-cuda", "etdev-trt"])
+def test_each_test_that_a_readme_names_is_there(plugin):
+    named = re.findall(
+        r"`(test_\w+)`", (ROOT / "plugins" / plugin / "README.md").read_text("utf-8")
+    )
+    files = [*ROOT.glob("tests/*/**/test_*.py"), *ROOT.glob("plugins/*/tests/test_*.py")]
+    there = {n for file in files for n in re.findall(r"def (test_\w+)\(", file.read_text("utf-8"))}
+    assert len(named) > 10
+    assert {*named} <= there
+
+
 def test_each_command_has_a_row():
     named = {headline.split()[1].strip("`") for headline, _ in HEADLINES if "etdev " in headline}
     assert named >= {*COMMANDS, "tune", "size"}

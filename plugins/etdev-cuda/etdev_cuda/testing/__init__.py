@@ -1,1 +1,1 @@
-"""AOTInductor without a GPU: a fake of it, and itself compiling for this CPU."""
+"""AOTInductor without a GPU or without ExecuTorch's runtime: a fake of it, and itself."""

@@ -1,11 +1,11 @@
-"""AOTInductor itself under the real CudaBackend, compiling for the CPU instead of a GPU.
+"""AOTInductor itself under the real CudaBackend, and its libraries called through torch.
 
-Real are CudaBackend's preprocess_multimethod, its weight collector, its list of kernels and
-torch's aot_compile, which needs a C++ compiler; the libraries run here. Only what needs a GPU is
-replaced: the device's name, options and passes for Triton, and the machine's answer that there is
-a GPU.
+For a GPU, the libraries are those of a `.pte`, linked to torch instead of CudaBackend's runtime.
+For the CPU, too, CudaBackend's preprocess_multimethod, its weight collector, its list of kernels
+and torch's aot_compile are real, which needs a C++ compiler; replaced are the device's name,
+options and passes for Triton, and the machine's answer that there is a GPU.
 
-    with compiling():
+    with compiling("cpu"):
         lowered = Lowerer(["cuda"]).lower(model, inputs)
     outputs = CompiledProgram.of(lowered)(*inputs)
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -51,48 +51,64 @@ class _Kernels(dict[str, None]):
 
 
 @contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """CudaBackend compiles for this CPU, on a machine that seems to have a GPU."""
+def compiling(device: str = "cpu") -> Iterator[None]:
+    """CudaBackend compiles libraries that torch can load.
+
+    Args:
+        device: `cuda`, or `cpu` on a machine without a GPU, which then seems to have one.
+    """
     from executorch.backends.cuda.cuda_backend import CudaBackend
 
-    kernels = _Kernels(CudaBackend.get_supported_fallback_kernels())
     options, passes = CudaBackend.get_aoti_compile_options, CudaBackend.get_custom_passes
 
-    def on_cpu(specs: Any) -> dict[str, Any]:
-        chosen = options(specs)
-        chosen |= {f"max_autotune_{kind}_backends": "ATEN" for kind in ("gemm", "conv")}
-        chosen |= {"max_autotune": False, "aot_inductor.link_libtorch": True}
-        # A GPU's code has no vectors of a CPU, and to find out which ones this CPU has, to compile
-        # headers beforehand and to optimise what calls the kernels takes longer than the rest.
-        chosen |= {"cpp.vec_isa_ok": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
-        chosen |= {"aot_inductor.precompile_headers": False, "cpp_cache_precompile_headers": False}
-        gpu_only = ("aot_inductor.emit_multi_arch_kernel", "aot_inductor.embed_kernel_binary")
-        return {key: value for key, value in chosen.items() if key not in gpu_only}
+    def linked(specs: Any) -> dict[str, Any]:
+        chosen = {**options(specs), "aot_inductor.link_libtorch": True}
+        return chosen if device == "cuda" else _on_cpu(chosen)
 
-    changes: dict[str, Any] = {
-        "get_device_name": lambda: "cpu",
-        "get_supported_fallback_kernels": lambda: kernels,
-        "get_aoti_compile_options": on_cpu,
-        "get_custom_passes": lambda specs: [
-            item for item in passes(specs) if "Triton" not in type(item).__name__
-        ],
-    }
     with contextlib.ExitStack() as stack:
-        for name, change in changes.items():
+
+        def replace(name: str, change: Any) -> None:
             stack.enter_context(mock.patch.object(CudaBackend, name, staticmethod(change)))
-        stack.enter_context(gpus(1))
-        nothing = contextlib.nullcontext()
-        stack.enter_context(mock.patch.object(torch.cuda, "device", return_value=nothing))
+
+        replace("get_aoti_compile_options", linked)
+        if device != "cuda":
+            kernels = _Kernels(CudaBackend.get_supported_fallback_kernels())
+            replace("get_device_name", lambda: "cpu")
+            replace("get_supported_fallback_kernels", lambda: kernels)
+            replace("get_custom_passes", lambda specs: _without_triton(passes(specs)))
+            stack.enter_context(gpus(1))
+            nothing = contextlib.nullcontext()
+            stack.enter_context(mock.patch.object(torch.cuda, "device", return_value=nothing))
         yield
+
+
+def _on_cpu(options: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {**options, "max_autotune": False}
+    chosen |= {f"max_autotune_{kind}_backends": "ATEN" for kind in ("gemm", "conv")}
+    # A GPU's code has no vectors of a CPU, and to find out which ones this CPU has, to compile
+    # headers beforehand and to optimise what calls the kernels takes longer than the rest.
+    chosen |= {"cpp.vec_isa_ok": False, "aot_inductor.compile_wrapper_opt_level": "O0"}
+    chosen |= {"aot_inductor.precompile_headers": False, "cpp_cache_precompile_headers": False}
+    gpu_only = ("aot_inductor.emit_multi_arch_kernel", "aot_inductor.embed_kernel_binary")
+    return {key: value for key, value in chosen.items() if key not in gpu_only}
+
+
+def _without_triton(passes: Sequence[Any]) -> list[Any]:
+    return [item for item in passes if "Triton" not in type(item).__name__]
 
 
 @define(eq=False)
 class CompiledProgram(Simulation):
     """A method whose CUDA delegates run as compiled, and whose other nodes run in eager PyTorch.
 
-    State lives from call to call, inside of delegates and outside.
+    State lives from call to call, inside of delegates and outside. Inputs and outputs are on the
+    CPU, as in ExecuTorch.
+
+    Args:
+        device: What the delegates were compiled for, `cpu` or `cuda`.
     """
 
+    device: str = "cpu"
     libraries: dict[LoweredBackendModule, Any] = field(factory=dict)
 
     def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -100,20 +116,25 @@ class CompiledProgram(Simulation):
         if module.backend_id != "CudaBackend":
             return super().call(module, inputs)
         if module not in self.libraries:
-            self.libraries[module] = _loaded(module)
-        outputs: Sequence[Any] = self.libraries[module].run([t.contiguous() for t in inputs])
-        return outputs
+            self.libraries[module] = _loaded(module, self.device)
+        given = [tensor.contiguous().to(self.device) for tensor in inputs]
+        return [output.cpu() for output in self.libraries[module].run(given)]
 
 
-def _loaded(module: LoweredBackendModule) -> Any:
+def _loaded(module: LoweredBackendModule, device: str) -> Any:
     """Return the library of a delegate with its weights, both out of its named data."""
     stored = named_data(module)
     library, weights = _payload(module.processed_bytes)
     folder = Path(tempfile.mkdtemp())
     path = folder / "delegate.wrapper.so"
     path.write_bytes(stored[library])
-    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
-    values = {name: _weight(stored[key], *layout) for name, key, layout in weights}
+    runners = torch._C._aoti
+    runner: Any = (
+        runners.AOTIModelContainerRunnerCuda(str(path), 1, device)
+        if device == "cuda"
+        else runners.AOTIModelContainerRunnerCpu(str(path), 1)
+    )
+    values = {name: _weight(stored[key], *layout).to(device) for name, key, layout in weights}
     names = runner.get_constant_names_to_original_fqns()
     given = {name: values[fqn] for name, fqn in names.items() if fqn in values}
     runner.update_constant_buffer(given, False, False)

@@ -1,0 +1,1 @@
+"""The tests that need a GPU, each in a process of an environment with the runtime that it needs."""
