@@ -22,7 +22,7 @@ from etdev.errors import DeviceError
 _PLACEHOLDER = "tensorrt::no_op_placeholder_for_execute_engine"
 # The op that takes an engine object, whose fields the graph doesn't show.
 _OBJECT = "tensorrt::execute_engine"
-_NAME, _DEVICE, _BYTES, _INPUTS, _OUTPUTS, _NEEDS_ALLOCATOR = 1, 2, 3, 4, 5, 9
+_NAME, _DEVICE, _BYTES, _INPUTS, _OUTPUTS, _NEEDS_ALLOCATOR, _ALIASED = 1, 2, 3, 4, 5, 9, 12
 _SEPARATOR = "%"
 
 
@@ -90,9 +90,13 @@ class Engine:
         getitems = sorted(user for user in self.node.users if user.target is operator.getitem)
         read = [getitem.args[1] for getitem in getitems]
         if read != list(range(len(outputs))):
+            # torch-tensorrt's own export completes such a program after ExecuTorch planned its
+            # copies (pytorch/TensorRT#4667); without that, the updates would be lost.
+            written = self._text(_ALIASED)
             return (
                 f"has {len(outputs)} outputs, and {read} are read, in this order",
-                "read all of them in their order, or compile the model without the others",
+                "read all of them in their order, or compile the model without the others"
+                + (", and leave zero_copy_kv out" if written else ""),
             )
         return None
 

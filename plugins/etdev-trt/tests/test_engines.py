@@ -174,6 +174,28 @@ def test_an_aliased_cache_makes_the_second_kind_of_blob():
     assert TrtPlugin().payload_device("TensorRTBackend", payload, None) == Device("cuda", 0)
 
 
+class Rewired(Cache):
+    """A cache that `zero_copy_kv` made its own update: no op reads the engine's second output."""
+
+    def forward(self, x):
+        return run_engine(
+            [x, self.cache, self.scale],
+            self.engine,
+            inputs="x%cache%scale",
+            outputs="y%new_cache",
+            aliased=self.aliased,
+            known=metadata("x%cache%scale", "y"),
+        )[0]
+
+
+@pytest.mark.versions
+@pytest.mark.skipif(VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
+def test_an_output_that_zero_copy_kv_left_out_is_refused_by_name():
+    """Read in pytorch/TensorRT#4667, which is not released: its update would be lost."""
+    with pytest.raises(ClaimError, match=r"\[0\] are read.*and leave zero_copy_kv out"):
+        Lowerer(["trt"]).plan(exported(Rewired("new_cache@cache@kv_cache_update")))
+
+
 # Lowering
 
 

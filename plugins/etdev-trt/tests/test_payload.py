@@ -108,6 +108,16 @@ def test_an_engine_is_called_with_a_value_for_each_of_its_bindings():
     assert caught.value.what == "has an engine with 2 bindings and is called with 3 values"
 
 
+def test_outputs_that_an_engine_writes_in_place_may_be_left_out_together():
+    """As `zero_copy_kv` of pytorch/TensorRT#4667 has it; read, not tried with its runtime."""
+    names = ("x", "keys", "values", "y", "new_keys", "new_values")
+    aliased = [{"output": f"new_{name}", "input": name} for name in names[1:3]]
+    payload = blob({"io_bindings": [{"name": n} for n in names], "aliased_io": aliased}, b"TR02")
+    assert device_of(payload, 6) == device_of(payload, 4) == Device("cuda", 0)
+    with pytest.raises(ArtifactError, match="with 6 bindings and is called with 5 values"):
+        device_of(payload, 5)
+
+
 @pytest.mark.parametrize(
     "payload",
     [
