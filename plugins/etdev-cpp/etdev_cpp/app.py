@@ -29,6 +29,17 @@ _SCRIPTS = ("build.sh",)
 _COMPONENT = "executorch"
 # It is written for another processor only.
 _TOOLCHAIN = "toolchain.cmake"
+# In model.h of a program with delegates on a GPU. Each would run on a stream of its own, where the
+# next one could read a value too early; ExecuTorch's copies take the guard's stream, too.
+_STREAM = {
+    "stream_header": "#include <executorch/extension/cuda/caller_stream.h>\n",
+    "stream": """
+  // The CUDA stream on which all delegates run, one after another; null is the default stream. A
+  // call returns after its outputs are copied.
+  cudaStream_t stream = nullptr;
+""",
+    "guard": "    const executorch::extension::cuda::CallerStreamGuard guard(stream);\n",
+}
 # How README.md ends.
 _HERE = "; copy them there to run it elsewhere."
 _THERE = (
@@ -93,9 +104,12 @@ def rendered(
     names = [library.name for library in needed.libraries]
     copied = [program.name, *([data.name] if data else [])]
     paths = ("kProgram", "kData")[: len(copied)]
+    delegates = [delegate for method in artifact.methods for delegate in method.delegates]
+    on_gpu = any(delegate.device.type == "cuda" for delegate in delegates)
     values = {
         **interface.rendered(artifact),
         **generation.parts(artifact, numbers or {}, name),
+        **{part: text if on_gpu else "" for part, text in _STREAM.items()},
         "name": name,
         "program": program.name,
         "version": wheel.version,

@@ -13,6 +13,7 @@ import torch
 from attrs import evolve
 from etdev_cpp.app import rendered, write
 from etdev_cpp.frames import raw
+from etdev_cpp.wheel import Wheel
 from executorch.exir import ExecutorchBackendConfig
 from support.emulator import PI, emulated
 from support.models.matrix import LARGE, SMALL
@@ -20,7 +21,7 @@ from support.shell import fails, succeeds
 from torch import nn
 from torch.export import Dim
 
-from etdev import Lowerer
+from etdev import Device, Lowerer
 from etdev.errors import RunError
 from etdev.pte.read import read
 from etdev.upstream.trees import flat
@@ -260,3 +261,89 @@ def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):
     with pytest.raises(RunError) as caught:
         rendered(evolve(artifact, methods=(evolve(method, delegates=foreign),)))
     assert caught.value.what == "no library of ExecuTorch's wheel has MyBackend"
+
+
+# Stands in for the two libraries of ExecuTorch's CUDA wheel, and for the header that declares the
+# guard, after extension/cuda/caller_stream.h and CMakeLists.txt of pytorch/executorch.
+GUARD = """
+#pragma once
+typedef struct CUstream_st* cudaStream_t;
+namespace executorch::extension::cuda {
+class __attribute__((visibility("default"))) CallerStreamGuard {
+ public:
+  explicit CallerStreamGuard(cudaStream_t stream);
+  ~CallerStreamGuard();
+};
+}
+"""
+STREAMS = """
+#include "caller_stream.h"
+#include <cstdio>
+namespace executorch::extension::cuda {
+CallerStreamGuard::CallerStreamGuard(cudaStream_t stream) {
+  std::fprintf(stderr, "stream %s\\n", stream ? "of the caller" : "by default");
+}
+CallerStreamGuard::~CallerStreamGuard() { std::fprintf(stderr, "restored\\n"); }
+}
+"""
+
+
+def on_gpu(artifact):
+    """The same program, as if it had one more delegate, for a GPU."""
+    (method,) = artifact.methods
+    more = evolve(method.delegates[0], devices=[Device("cuda")], backend_id="CudaBackend")
+    there = evolve(method, delegates=[*method.delegates, more])
+    return evolve(artifact, methods=(there,))
+
+
+def test_only_a_program_for_a_gpu_has_one_stream_for_its_delegates(mlp_pte, cuda_wheel):
+    assert "stream" not in rendered(read(mlp_pte))["model.h"]
+    texts = rendered(on_gpu(read(mlp_pte)))
+    assert "CallerStreamGuard guard(stream);\n    auto outputs = module_.exec" in texts["model.h"]
+    assert "#include <executorch/extension/cuda/caller_stream.h>" in texts["model.h"]
+    # As the CUDA delegate's library needs it.
+    assert "-lexecutorch_extension_cuda" in texts["build.sh"]
+    assert "executorch::extension_cuda" in texts["CMakeLists.txt"]
+
+
+@pytest.fixture
+def cuda_wheel(tmp_path, monkeypatch):
+    """The wheel, with stand-ins for what the CUDA wheel has more; they are texts, not libraries."""
+    real, ours = Wheel.here(), Wheel(tmp_path / "wheel")
+    for file in (folder := real.folder / "lib").iterdir():
+        (ours.folder / "lib").mkdir(parents=True, exist_ok=True)
+        (ours.folder / "lib" / file.name).symlink_to(folder / file.name)
+    extension = ours.folder / "include" / "executorch" / "extension"
+    extension.mkdir(parents=True)
+    for there in (extension, extension.parent, extension.parent.parent):
+        for child in (real.folder / there.relative_to(ours.folder)).iterdir():
+            if not (there / child.name).exists():
+                (there / child.name).symlink_to(child)
+    (extension / "cuda").mkdir()
+    (extension / "cuda" / "caller_stream.h").write_text(GUARD)
+    (ours.folder / "lib" / "libexecutorch_extension_cuda.so").write_bytes(b"")
+    needs = b"CudaBackend\0libexecutorch_extension_cuda.so\0"
+    (ours.folder / "lib" / "libexecutorch_backend_cuda.so").write_bytes(b"\0" + needs)
+    monkeypatch.setattr(Wheel, "here", lambda: ours)
+    return ours
+
+
+@pytest.mark.suite
+def test_an_app_for_a_gpu_builds_and_its_calls_run_on_one_stream(mlp_pte, cuda_wheel, tmp_path):
+    """Built and run with the stand-ins: the delegates are XNNPACK's, as in the file itself."""
+    source = tmp_path / "streams.cpp"
+    source.write_text(STREAMS)
+    library = cuda_wheel.folder / "lib" / "libexecutorch_extension_cuda.so"
+    includes = cuda_wheel.folder / "include" / "executorch" / "extension" / "cuda"
+    flags = ["-shared", "-fPIC", f"-I{includes}", "-o", str(library)]
+    subprocess.run(["g++", *flags, str(source)], check=True)
+    backend = library.with_name("libexecutorch_backend_cuda.so")
+    subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", str(backend)], check=True)
+    backend.write_bytes(backend.read_bytes() + b"\0CudaBackend\0libexecutorch_extension_cuda.so\0")
+    folder = write(mlp_pte, tmp_path / "net-app")
+    for name, text in rendered(on_gpu(read(mlp_pte))).items():
+        (folder / name).write_text(text)
+    binary = built(folder)
+    done = subprocess.run([binary, "calls.txt"], cwd=folder, capture_output=True, text=True)
+    told = [line for line in done.stderr.splitlines() if line.startswith(("stream", "restored"))]
+    assert (done.returncode, told) == (0, ["stream by default", "restored"])
