@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
     from etdev.registry.tags import Tagging
 
+_TRANSFORM = "transform_for_pre_decomposition"
+
 
 def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedPartitioner:
     """Make a plugin of an ExecuTorch Partitioner.
 
     Each tag becomes one partition, with all of its nodes or not at all. Nodes of earlier plugins
-    are shown to it as foreign delegates. Nodes that it tags inside the branches of control flow
+    are shown to it as foreign delegates. One that rewrites programs before they are decomposed does
+    so for all plugins. Nodes that it tags inside the branches of control flow
     stay on portable kernels, as with any plugin.
 
     Args:
@@ -65,6 +68,8 @@ class AdaptedPartitioner:
     devices: Mapping[str, Device] = field(factory=dict)
     # The last answer for each method: a claim holds neither devices nor unused constants.
     _tagging: dict[str, Tagging] = field(factory=dict, init=False, repr=False)
+    # The methods that it could rewrite in `prepare`.
+    _prepared: set[str] = field(factory=set, init=False, repr=False)
 
     @hookimpl
     def probe(self) -> Probe:
@@ -72,9 +77,23 @@ class AdaptedPartitioner:
         return Probe(())
 
     @hookimpl
+    def prepare(self, program: ExportedProgram, method: str) -> ExportedProgram | None:
+        """Rewrite the program as the partitioner does before it is decomposed."""
+        self._prepared.add(method)
+        return self._transformed(program, method)
+
+    @hookimpl
     def keep_whole(self, program: ExportedProgram, method: str) -> KeepWhole:
-        """Return the ops of the partitioner's `ops_to_not_decompose`, with its check."""
-        self._refuse_transform(program, method)
+        """Return the ops of the partitioner's `ops_to_not_decompose`, with its check.
+
+        Raises:
+            PluginError: It rewrites the program, and `etdev.partitioner()` calls no `prepare`.
+        """
+        if method not in self._prepared and self._transformed(program, method) is not None:
+            what = f"{self._title} rewrites method {method!r} before its decomposition, which would"
+            what += " change what other plugins are shown"
+            cure = f"lower with etdev.Lowerer, or what {self._title}.{_TRANSFORM} returns"
+            raise PluginError(self.name, what, cure)
         ops, check = self.partitioner.ops_to_not_decompose(program)
         return KeepWhole(ops, check)
 
@@ -149,24 +168,21 @@ class AdaptedPartitioner:
     def _title(self) -> str:
         return type(self.partitioner).__name__
 
-    def _refuse_transform(self, program: ExportedProgram, method: str) -> None:
-        """Refuse a partitioner that rewrites the program: all plugins are shown the same one."""
+    def _transformed(self, program: ExportedProgram, method: str) -> ExportedProgram | None:
+        """Return a program as the partitioner rewrites it; None if it doesn't."""
         from executorch.exir.backend.partitioner import Partitioner
 
         from etdev.graph.nodes import fingerprint
         from etdev.registry.masked import masked
 
-        hook = "transform_for_pre_decomposition"
-        default = getattr(Partitioner, hook, None)
+        default = getattr(Partitioner, _TRANSFORM, None)
         # ExecuTorch 1.4 doesn't have it and wouldn't call it.
-        if default is None or getattr(type(self.partitioner), hook) is default:
-            return
-        changed = getattr(self.partitioner, hook)(masked(program, method, {}))
-        if fingerprint(changed.graph) != fingerprint(program.graph):
-            what = f"{self._title} rewrites method {method!r} before its decomposition, which would"
-            what += " change what other plugins are shown"
-            cure = f"lower what {self._title}.{hook} returns for the exported program"
-            raise PluginError(self.name, what, cure)
+        if default is None or getattr(type(self.partitioner), _TRANSFORM) is default:
+            return None
+        changed: ExportedProgram = getattr(self.partitioner, _TRANSFORM)(
+            masked(program, method, {})
+        )
+        return None if fingerprint(changed.graph) == fingerprint(program.graph) else changed
 
 
 @contextmanager

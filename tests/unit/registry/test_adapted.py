@@ -378,36 +378,44 @@ only_since_1_5 = pytest.mark.skipif(
 
 
 class Transforming(Tagger):
-    """Since ExecuTorch 1.5 a partitioner may rewrite a program before decomposition."""
+    """Since ExecuTorch 1.5 a partitioner may rewrite a program before decomposition.
+
+    As XnnpackPartitioner folds computed weights on ExecuTorch's main, and pytorch/executorch#22514.
+    """
 
     def __init__(self, rewrite):
-        super().__init__({"add.Tensor": "all"})
+        super().__init__({"clamp.default": "all"} if rewrite else {"add.Tensor": "all"})
         self.rewrite = rewrite
 
     def transform_for_pre_decomposition(self, exported_program):
         if self.rewrite:
             for node in exported_program.graph.nodes:
                 if node.target is torch.ops.aten.relu.default:
-                    node.target = torch.ops.aten.sigmoid.default
+                    node.target, node.args = torch.ops.aten.clamp.default, (*node.args, 0.0)
         return exported_program
 
 
 @only_since_1_5
-def test_a_rewrite_before_decomposition_is_refused_and_not_made():
+def test_a_rewrite_before_decomposition_is_made_on_a_copy():
     program = torch.export.export(Chain(), (X,))
     before = str(program.graph)
+    lowered = Lowerer([etdev.adapt(Transforming(True), name="toy")]).lower(program)
+    assert lowered.plan["forward"].ledger.owned() == {"portable": 3, "toy": 1}
+    assert str(program.graph) == before
+
+
+@only_since_1_5
+def test_a_rewrite_is_refused_where_executorch_decomposes():
+    toy = etdev.adapt(Transforming(True), name="toy")
     with pytest.raises(PluginError) as caught:
-        Lowerer([etdev.adapt(Transforming(True), name="toy")]).plan(program)
+        to_edge_transform_and_lower(
+            torch.export.export(Chain(), (X,)), partitioner=[etdev.partitioner([toy])]
+        )
     assert str(caught.value) == (
         "toy: Transforming rewrites method 'forward' before its decomposition, which would change "
-        "what other plugins are shown; "
-        "lower what Transforming.transform_for_pre_decomposition returns for the exported program"
+        "what other plugins are shown; lower with etdev.Lowerer, or what "
+        "Transforming.transform_for_pre_decomposition returns"
     )
-    assert str(program.graph) == before
-    # The cure.
-    rewritten = Transforming(True).transform_for_pre_decomposition(program)
-    plan = Lowerer([etdev.adapt(Transforming(True), name="toy")]).plan(rewritten)
-    assert plan["forward"].ledger.owned() == {"portable": 3, "toy": 1}
 
 
 def test_a_rewrite_that_changes_nothing_is_fine():
