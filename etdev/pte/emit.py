@@ -167,11 +167,17 @@ def _completed(
     shapes: dict[str, Any] = {
         name: EmissionPass(quirks, _own(config.sym_shape_eval_pass, name), name) for name in skips
     }
-    planning = config.memory_planning_pass
-    planners = {
-        n: _planner(_own(planning, n), skip if merging else Skips()) for n, skip in skips.items()
+    needs = {
+        name: (_own(config.memory_planning_pass, name), skip if merging else Skips())
+        for name, skip in skips.items()
     }
-    planning = {name: arena.planner(planner, name) for name, planner in planners.items()}
+    first, *others = needs.values()
+    planning: Any
+    if arena.states or any(own is not first[0] or skip != first[1] for own, skip in others):
+        planning = {name: arena.planner(_planner(*need), name) for name, need in needs.items()}
+    else:
+        # One for all methods, since it may place state across methods when it has seen all.
+        planning = _planner(*first)
     devices = config.propagate_device_config
     if merging:
         # MergeCopies skips copies per input and per output; ExecuTorch rejects a shared input.

@@ -97,6 +97,56 @@ def test_the_settings_of_the_callers_pass_hold():
     assert dataclasses.asdict(config)["memory_planning_pass"]
 
 
+class Dedicated(MemoryPlanningPass):
+    """Stands in for the pass of pytorch/executorch#21958, which is not merged.
+
+    It notes each method in `run`, and lays out all of them once in `run_multimethod`.
+    """
+
+    def __init__(self, shared_buffer_fqns):
+        super().__init__()
+        self.shared_buffer_fqns, self.methods, self.laid_out = shared_buffer_fqns, [], []
+
+    def run(self, graph_module, graph_signature=None):
+        self.methods.append([*graph_signature.buffers_to_mutate.values()])
+        return super().run(graph_module, graph_signature)
+
+    def run_multimethod(self):
+        self.laid_out += [self.methods] if self.methods else []
+        # Rebound, not emptied.
+        self.methods = []
+
+
+class Total(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 2
+
+
+@pytest.fixture(scope="module")
+def totals():
+    """Two methods, each with state of its own under the same name."""
+    methods = {name: (Total(), (torch.ones(4),)) for name in ("one", "two")}
+    return Lowerer([], share_state=False).lower(methods)
+
+
+def test_a_pass_that_places_state_across_methods_sees_all_of_them_once(totals):
+    planner = Dedicated(frozenset({"total"}))
+    totals.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planner))
+    assert planner.laid_out == [[["total"], ["total"]]]
+
+
+def test_executorchs_own_pass_shares_state_by_name(totals):
+    planner = MemoryPlanningPass(share_mutable_buffers=True)
+    config = ExecutorchBackendConfig(memory_planning_pass=planner)
+    plans = totals.to_executorch(config).executorch_program.execution_plan
+    assert [plan.non_const_buffer_sizes[2] for plan in plans] == [16, 16]
+
+
 def test_a_view_may_have_a_larger_bound_than_its_source():
     def restored(x):
         batch, size = x.shape[0], x.shape[1]
