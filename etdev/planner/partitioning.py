@@ -267,6 +267,7 @@ class Partitioning:
             compile_specs=claim.compile_specs,
             split_by=split_by,
             compiler=claim.compiler,
+            specialises=claim.specialises,
         )
         self._counts[plugin] += 1
         self.drafts.append(draft)

@@ -111,6 +111,8 @@ class Claim:
         last_resort: Take the groups only where no plugin claims or decomposes their nodes. For
             kernels that are wrong for some values: `Group.why` says so in the ledger. Only without
             a backend.
+        specialises: The backend compiles for the sizes of the example, which fixes dynamic sizes of
+            the whole method. The plan says so, and the audit allows it.
         caveats: The nodes it takes though the backend computes some values, such as NaN,
             differently from PyTorch, and how. The plan's summary has a line for all nodes with the
             same text.
@@ -134,6 +136,7 @@ class Claim:
     caveats: tuple[Refusal, ...] = field(
         default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
     )
+    specialises: bool = field(default=False, validator=instance_of(bool))
 
 
 @refusing(ClaimError, "claim")

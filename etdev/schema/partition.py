@@ -101,6 +101,7 @@ class Draft:
         split_by: The node that kept it from being one with an earlier partition; None for the
             first.
         compiler: ExecuTorch backend that compiles it, if another one than `backend_id`.
+        specialises: Its backend compiles for the sizes of the example, see `Claim`.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Draft:
     compile_specs: tuple[CompileSpec, ...] = ()
     split_by: str | None = None
     compiler: str | None = None
+    specialises: bool = False
 
     @property
     def where(self) -> str:

@@ -74,6 +74,15 @@ class MethodPlan(Displayed):
         return sum((c.copies - 1) * c.size_bytes for c in constants.values())
 
     @property
+    def specialised(self) -> list[str]:
+        """A line for each delegate whose compiler fixes dynamic sizes of the method."""
+        return [
+            f"{own.name} is compiled for the example's sizes of {listed(dynamic, _NAMED)} only"
+            for own in self.partitions
+            if own.specialises and (dynamic := [t.name for t in own.inputs if t.dynamic])
+        ]
+
+    @property
     def races(self) -> list[str]:
         """A line for each two backends that hand values to one another on a CUDA device.
 
@@ -107,13 +116,13 @@ class MethodPlan(Displayed):
 
     @property
     def caveats(self) -> list[str]:
-        """A line for each way in which ops may compute differently from PyTorch."""
+        """A line for each way in which the program may differ from PyTorch."""
         ops: dict[tuple[str, str], dict[str, None]] = {}
         for entry in self.ledger:
             if entry.caveat:
                 ops.setdefault((entry.holder, entry.caveat), {})[entry.op] = None
         lines = [f"{plugin} {text}: {', '.join(of)}" for (plugin, text), of in ops.items()]
-        return [*lines, *self.races]
+        return [*lines, *self.specialised, *self.races]
 
 
 @frozen(repr=False)
