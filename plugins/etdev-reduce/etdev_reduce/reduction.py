@@ -59,7 +59,7 @@ class Reduction:
 
     @property
     def title(self) -> str:
-        """What is wrong, in one line."""
+        """The fault in one line."""
         ops = dict.fromkeys(str(n.target) for n in self.case.computing or self.case.nodes)
         what = {"wrong": "wrong values", "slow": "slow"}.get(self.failure.kind, self.failure.kind)
         maker = (

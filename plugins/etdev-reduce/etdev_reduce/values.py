@@ -17,7 +17,7 @@ _LEVELS = 4
 
 @frozen(eq=False)
 class Value:
-    """How the value of an input or weight is made.
+    """A recipe for the value of an input or weight.
 
     Args:
         captured: The value in the user's model.

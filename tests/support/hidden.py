@@ -1,0 +1,142 @@
+"""Real models with a fault in their middle, for `etdev reduce` to find again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from etdev_reduce.flows import Executorch
+from etdev_reduce.reduction import Reduction, reduce
+from torch import nn
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+from etdev import EtdevError
+from etdev.app import EagerMethod
+from support import quirks
+from support.models import minilm, nets
+
+XNNPACK = Executorch(
+    "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
+    "XnnpackPartitioner()",
+)
+OPENVINO = Executorch(
+    "from executorch.backends.openvino.partitioner import OpenvinoPartitioner\n"
+    "from executorch.exir.backend.compile_spec_schema import CompileSpec",
+    "OpenvinoPartitioner([CompileSpec('device', b'CPU')])",
+)
+FLOWS = {"portable": Executorch(), "xnnpack": XNNPACK, "openvino": OPENVINO}
+# What the compiler of `planted` computes wrongly: an op, and the shape of its output.
+PLANTED = "ETDEV_PLANTED"
+
+
+class UnetBlock(nn.Module):
+    """A block of a U-Net: down, attention, and up again beside the skipped input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.down = nn.GroupNorm(2, 8), nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.keys, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.last = nn.Conv2d(16, 8, 3, padding=1), nn.Conv2d(16, 8, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        small = self.down(functional.silu(self.norm(x)))
+        rows = small.flatten(2).mT
+        rows = rows + self.out(functional.scaled_dot_product_attention(*self.keys(rows).chunk(3, -1)))
+        small = rows.mT.reshape(small.shape)
+        large = self.up(functional.interpolate(small, scale_factor=2.0))
+        return self.last(torch.cat([x, large], 1))
+
+
+def unet_block() -> nets.Model:
+    """Return the block with random weights."""
+    torch.manual_seed(0)
+    return UnetBlock().eval(), (torch.randn(1, 8, 16, 16),)
+
+
+HOSTS: dict[str, Callable[[], nets.Model]] = {
+    "U-Net block": unet_block,
+    "decoder step": nets.cached_llama,
+    "MobileNetV2": nets.mobilenet,
+    "MiniLM": minilm.model,
+}
+
+
+class Hidden(nn.Module):
+    """A model that computes something else, too, after the layer in its middle."""
+
+    def __init__(self, host: nn.Module, own: nn.Module) -> None:
+        super().__init__()
+        self.host, self.own = host, own
+        layers = [layer for layer in host.modules() if not [*layer.children()]]
+        self.middle = [layers[len(layers) // 2]]
+
+    def forward(self, given: Sequence[Any], own: Sequence[Any]) -> Any:
+        found: list[Any] = []
+        hook = self.middle[0].register_forward_hook(lambda *_: found.append(self.own(*own)))
+        result = self.host(*given)
+        hook.remove()
+        return result, found
+
+
+def found(name: str, host: str, budget_s: float = 600.0) -> Reduction:
+    """Hide the repro of a row in a model, and reduce what fails then.
+
+    Raises:
+        EtdevError: Nothing fails.
+    """
+    repro, (model, given) = quirks.load(name), HOSTS[host]()
+    example = repro.examples["forward"]
+    methods = EagerMethod.of_model(Hidden(model, repro.methods["forward"]), (given, example))
+    error = EtdevError(name, "has no calls")
+    for _, inputs in repro.steps:
+        try:
+            leaves = pytree.tree_leaves((given, inputs))
+            return reduce(methods, [FLOWS[repro.backend]], inputs=leaves, budget_s=budget_s)
+        except EtdevError as failed:
+            error = failed
+    raise error
+
+
+def plant() -> None:
+    """Let XNNPACK's compiler add 1e-3 to the results of an op at one size, as PLANTED says."""
+    from executorch.backends.transforms.utils import create_constant_placeholder
+    from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+    from executorch.exir.dialects._ops import ops
+    from torch.export.graph_signature import InputKind
+
+    compiled = XnnpackBackend.preprocess
+
+    def preprocess(program: Any, specs: Any) -> Any:
+        op, _, shape = os.environ.get(PLANTED, "").partition(":")
+        graph = program.graph
+        for number, node in enumerate([*graph.nodes]):
+            value = node.meta.get("val")
+            if op in str(node.target) and str([*getattr(value, "shape", ())]) == shape:
+                first = next(iter(graph.nodes))
+                with graph.inserting_before(first):
+                    off = create_constant_placeholder(
+                        program, graph, f"planted_{number}", InputKind.BUFFER, torch.full((1,), 1e-3)
+                    )
+                with graph.inserting_after(node):
+                    wrong = graph.call_function(ops.edge.aten.add.Tensor, (node, off))
+                wrong.meta = dict(node.meta)
+                node.replace_all_uses_with(wrong, lambda user, wrong=wrong: user is not wrong)
+        program.graph_module.recompile()
+        return compiled(program, specs)
+
+    XnnpackBackend.preprocess = staticmethod(preprocess)
+
+
+def hideable() -> Iterator[str]:
+    """Yield the repros of one method without sizes that vary."""
+    for name in quirks.names():
+        repro = quirks.load(name)
+        if len(repro.methods) == 1 and repro.dynamic_shapes is None and not repro.strict:
+            yield name
+
+
+if os.environ.get(PLANTED):
+    plant()
