@@ -151,11 +151,13 @@ def _reducing(arguments: Mapping[str, Any], error: Exception) -> str:
     """Return the command that makes a failure small; empty if it isn't one of a lowering."""
     source = arguments.get("check") or arguments.get("source")
     is_wrong = isinstance(error, VerifyError) and error.who != NOT_VERIFIED
-    is_failure = is_wrong or isinstance(error, LoweringError)
-    if not (source and is_failure and "reduce" in extensions.candidates(COMMANDS)):
+    # A refusal has no cause.
+    raised = isinstance(error, LoweringError) and error.__cause__ is not None
+    is_reduced = "reduce" in extensions.candidates(COMMANDS) and not given("quiet")
+    if not (source and (is_wrong or raised) and is_reduced):
         return ""
     named: dict[str, Any] = {"--plugin": ",".join(arguments.get("plugins") or ())}
-    named |= {f"--{key}": arguments.get(key) for key in ("registry", "inputs")}
+    named |= {f"--{key}": arguments.get(key) for key in ("registry", "inputs", "tolerance")}
     options = [part for flag, value in named.items() if value for part in (flag, str(value))]
     return shlex.join(["etdev", "reduce", source, *options, "-o", "fault"])
 

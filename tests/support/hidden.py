@@ -44,7 +44,8 @@ class UnetBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         small = self.down(functional.silu(self.norm(x)))
         rows = small.flatten(2).mT
-        rows = rows + self.out(functional.scaled_dot_product_attention(*self.keys(rows).chunk(3, -1)))
+        attended = functional.scaled_dot_product_attention(*self.keys(rows).chunk(3, -1))
+        rows = rows + self.out(attended)
         small = rows.mT.reshape(small.shape)
         large = self.up(functional.interpolate(small, scale_factor=2.0))
         return self.last(torch.cat([x, large], 1))
@@ -115,15 +116,14 @@ def plant() -> None:
         for number, node in enumerate([*graph.nodes]):
             value = node.meta.get("val")
             if op in str(node.target) and str([*getattr(value, "shape", ())]) == shape:
-                first = next(iter(graph.nodes))
-                with graph.inserting_before(first):
-                    off = create_constant_placeholder(
-                        program, graph, f"planted_{number}", InputKind.BUFFER, torch.full((1,), 1e-3)
-                    )
+                made = f"planted_{number}", InputKind.BUFFER, torch.full((1,), 1e-3), True
+                with graph.inserting_before(next(iter(graph.nodes))):
+                    off = create_constant_placeholder(program, graph, *made)
                 with graph.inserting_after(node):
                     wrong = graph.call_function(ops.edge.aten.add.Tensor, (node, off))
                 wrong.meta = dict(node.meta)
                 node.replace_all_uses_with(wrong, lambda user, wrong=wrong: user is not wrong)
+                program.graph_signature.replace_all_uses(node.name, wrong.name)
         program.graph_module.recompile()
         return compiled(program, specs)
 

@@ -8,6 +8,8 @@ import torch
 from attrs import evolve
 from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import CRASH, ERROR, INVALID, RIGHT, WRONG, Failure, of_error, pattern
+from etdev_reduce.flows import PORTABLE
+from etdev_reduce.reduction import _reduced
 from etdev_reduce.search import Search, Spent, ddmin
 from torch import nn
 
@@ -37,7 +39,7 @@ def searched(module, inputs, rule, tmp_path, seconds=60.0):
     search = Ruled(tmp_path, time.monotonic() + seconds, lambda text: None)
     search.rule = rule
     first = Case(case, case.nodes)
-    search.start(first, None, search.tried(first, None))
+    search.start(first, PORTABLE, search.tried(first, PORTABLE))
     return search
 
 
@@ -155,3 +157,17 @@ def test_a_process_that_ends_is_no_failure_of_the_case(tmp_path):
     search = searched(chain(3), (torch.randn(2),), on("tanh"), tmp_path)
     search._child = type("Gone", (), {"run": lambda *_, **__: ChildResult([], "died")})()
     assert Search.tried(search, search.best, None).kind == INVALID
+
+
+def test_ctrl_c_leaves_the_best_so_far(tmp_path):
+    asked = itertools.count()
+
+    def rule(source):
+        if next(asked) == 12:
+            raise KeyboardInterrupt
+        return on("tanh")(source)
+
+    search = searched(chain(60), (torch.randn(4, 4),), rule, tmp_path)
+    result = _reduced(search, [], time.monotonic())
+    assert (result.finished, result.interrupted, result.nodes) == (False, True, 60)
+    assert 1 <= len(result.case.nodes) < 20

@@ -79,7 +79,8 @@ def test_lower_writes_nothing_that_differs_from_pytorch(here, word):
     )
     done = invoke(f"lower leak.py:model -o leak.pte --plugin cpu {word}")
     assert (done.exit_code, done.stdout) == (1, "")
-    error = done.stderr.splitlines()[-1]
+    error, command = done.stderr.splitlines()[-2:]
+    assert command == "next: etdev reduce leak.py:model --plugin cpu -o fault"
     assert error.startswith(
         "error: method 'forward': step 0: output 0 is 0 at [0], in eager PyTorch NaN "
     )

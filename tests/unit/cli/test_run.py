@@ -67,16 +67,15 @@ def test_run_above_the_tolerance_fails_and_still_shows_the_outputs(mlp_pte):
     done = invoke("run", mlp_pte, "--check", MLP, "--tolerance", "1e-30")
     assert done.exit_code == 1
     assert done.stdout.startswith("output 0: float32 (2, 4), max error ")
-    error = done.stderr.splitlines()[-1]
+    error, command = done.stderr.splitlines()[-2:]
     assert error.startswith("error: method 'forward': step 0: output 0 is off by ")
+    assert command == f"next: etdev reduce {MLP} --tolerance 1e-30 -o fault"
 
 
 def test_nan_is_above_every_tolerance_whatever_the_other_outputs(two_pte, broken):
     done = invoke("run", two_pte, "--check", f"{broken}:second_is_nan", "--tolerance", "1e9")
     assert done.exit_code == 1
-    assert (
-        "output 1 is 2 at [0], in eager PyTorch NaN (3 such values)" in done.stderr.splitlines()[-1]
-    )
+    assert "output 1 is 2 at [0], in eager PyTorch NaN (3 such values)" in done.stderr
 
 
 def test_run_without_inputs_makes_some_up(mlp_pte):
@@ -109,7 +108,8 @@ def test_bisect_names_delegate_plugin_and_error(wrong_pte):
     done = invoke("run", wrong_pte, "--check", MLP, "--bisect", "--plugin", "cpu")
     assert done.exit_code == 1
     assert done.stdout.startswith("output 0: float32 (2, 4), max error ")
-    error = done.stderr.splitlines()[-1]
+    error, command = done.stderr.splitlines()[-2:]
+    assert command == f"next: etdev reduce {MLP} --plugin cpu -o fault"
     assert error.startswith("error: method 'forward': step 0: output 0 is off by ")
     assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in error
 

@@ -1,0 +1,47 @@
+"""The process that tries cases: what it says of each kind of failure, and that it survives them."""
+
+import pytest
+from etdev_reduce import worker
+from etdev_reduce.failure import CRASH, ERROR, HANG, INVALID, RIGHT, SLOW, Failure
+from etdev_reduce.worker import Trial
+from support.breaking import Breaking
+
+from etdev.runtime.child import COMMAND, Child
+
+SOURCE = """\
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (torch.ops.aten.add.Tensor(x, 1),)
+
+model, calls, dynamic_shapes = Model(), [(torch.ones(2, 2),)], None
+"""
+
+
+@pytest.fixture(scope="module")
+def child():
+    child = Child("trials", command=(*COMMAND, worker.__name__))
+    yield child
+    child.close()
+
+
+def tried(child, kind="", source=SOURCE, limit_s=120.0, **settings):
+    trial = Trial(source, "", Breaking(kind), **settings)
+    (failure,) = child.run(worker.judge, trial, limit_s).values
+    return failure
+
+
+def test_each_kind_of_failure_is_told_apart_in_one_process(child):
+    assert tried(child).kind == RIGHT
+    process = child._process.pid
+    crash = tried(child, "crash")
+    assert (crash.kind, crash.stage, crash.identity) == (CRASH, "lower", "SIGSEGV")
+    error = tried(child, "error")
+    assert (error.kind, error.stage) == (ERROR, "lower")
+    assert error.identity == "ValueError in breaking.py:lower: node aten_add is no good"
+    assert error.is_like(Failure(ERROR, "lower", error.identity))
+    hang = tried(child, "hang", limit_s=20.0)
+    assert (hang.kind, hang.stage, hang.detail) == (HANG, "lower", "no answer in 20 s")
+    assert tried(child, source="model = 1 / 0").kind == INVALID
+    # Slower than it is itself by any factor.
+    assert tried(child, slow=1e-9).kind == SLOW
+    assert child._process.pid == process
