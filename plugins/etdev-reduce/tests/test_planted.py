@@ -22,6 +22,17 @@ MODELS = {
     "MLP": (nets.mlp, "aten.linear.default"),
 }
 
+# Rows of the quirks table, and the models that they are hidden in.
+ROWS = {"tanh-gelus": "U-Net block", "factors-of-products": "U-Net block"}
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("row", ROWS)
+def test_a_known_fault_is_found_in_a_real_model(row):
+    result = hidden.found(row, ROWS[row])
+    assert 1 <= len(result.case.computing) <= 5 < result.nodes
+    assert result.case.captured == []
+
 
 @pytest.mark.suite
 @pytest.mark.parametrize("name", MODELS)

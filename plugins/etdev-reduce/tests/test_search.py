@@ -163,11 +163,11 @@ def test_ctrl_c_leaves_the_best_so_far(tmp_path):
     asked = itertools.count()
 
     def rule(source):
-        if next(asked) == 12:
+        if next(asked) == 6:
             raise KeyboardInterrupt
         return on("tanh")(source)
 
     search = searched(chain(60), (torch.randn(4, 4),), rule, tmp_path)
     result = _reduced(search, [], time.monotonic())
     assert (result.finished, result.interrupted, result.nodes) == (False, True, 60)
-    assert 1 <= len(result.case.nodes) < 20
+    assert 1 <= len(result.case.nodes) < 60
