@@ -118,7 +118,10 @@ class Page:
 
 
 def _drawn(method: MethodPlan) -> dict[str, Any]:
-    """Return the boxes and edges of a method, and its modules with their layout."""
+    """Return the boxes and edges of a method, its modules with their layout, and its costs.
+
+    The costs are each owner's share in words, and the predicted nanoseconds of each node.
+    """
     graph = graph_of(method)
     groups = groups_of(graph)
     keys = ("kind", "name", "module")
@@ -129,6 +132,8 @@ def _drawn(method: MethodPlan) -> dict[str, Any]:
             for (source, target), values in graph.edges.items()
         ],
         "modules": [_laid_out(group, groups, graph) for group in groups],
+        "shares": method.ledger.shares(),
+        "costs": {e.node: max(round(e.seconds * 1e9), 1) for e in method.ledger if e.seconds},
     }
 
 

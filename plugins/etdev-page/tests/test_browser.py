@@ -348,7 +348,7 @@ def test_why_not_delegated_has_columns_at_1400_and_cards_at_800(browser, pages):
     assert min(browser.evaluate(widths)) > 600
     heads = browser.evaluate(f"{cells}.map(cell => getComputedStyle(cell, '::before').content)")
     assert heads == [
-        f'"{head}"' for head in ("op", "nodes", "why no plugin has it", "modules", "lines")
+        f'"{head}"' for head in ("op", "nodes", "cost", "why no plugin has it", "modules", "lines")
     ]
     browser.resize(1400)
 

@@ -81,6 +81,18 @@ def test_every_node_is_on_the_page_once(bert):
     assert len(set(boxes)) == len(boxes)
 
 
+def test_owners_and_ops_have_their_share_of_the_cost(bert):
+    data, ledger = shown(Page(bert)), bert["forward"].ledger
+    (drawn,) = data["graphs"]
+    assert drawn["shares"] == ledger.shares()
+    assert "of the FLOPs" in drawn["shares"]["cpu"]
+    assert drawn["costs"].keys() == {entry.node for entry in ledger if entry.seconds}
+    missed = data["explanation"]["missed"]
+    times = [sum(drawn["costs"].get(node, 0) for node in one["nodes"]) for one in missed]
+    assert times == sorted(times, reverse=True)
+    assert all(one["share"] for one in missed)
+
+
 def test_edges_are_what_the_program_reads(bert):
     """Against the program itself: who reads a value of another partition or portable node."""
     decision = Lowerer(["cpu"]).decide(*mlp())

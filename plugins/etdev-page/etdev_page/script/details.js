@@ -27,11 +27,11 @@ function list(title, items, row, open = false) {
 }
 
 function overview() {
-  const { name, plan, nodes, owned, missed, inKernels } = METHOD;
+  const { name, plan, nodes, owned, missed, shares, inKernels } = METHOD;
   const portable = owned.portable || 0;
   const moved = (list) => (list.length ? `${list.length}, ${bytes(list.reduce((sum, one) => sum + (one.tensor.size_bytes || 0), 0))} per run` : "");
-  const share = inKernels ? "" : ` (${((100 * portable) / nodes.length).toFixed(0)} %)`;
-  const worst = missed.slice(0, 6).map((one) => el("li", { class: "said" }, link(one.op, () => filterOp(one)), ` × ${one.nodes.length}`, reasonLines(one)));
+  const share = inKernels || !shares.portable ? "" : ` (${shares.portable})`;
+  const worst = missed.slice(0, 6).map((one) => el("li", { class: "said" }, link(one.op, () => filterOp(one)), ` × ${one.nodes.length}`, one.share ? `, ${one.share}` : "", reasonLines(one)));
   return [
     el("h2", {}, name), inKernels ? "" : stackOf({ members: nodes }),
     facts([
@@ -41,7 +41,7 @@ function overview() {
       ["time of a run", SIDE.run && SIDE.run.method === name ? time(SIDE.run.ms) : ""],
       ["plugins", SIDE.plan.plugins.map(([plugin, version]) => `${plugin} ${version}`).join(", ")],
     ]),
-    ...(worst.length ? [el("h3", {}, "Most often left to portable kernels"), el("ul", {}, worst)] : []),
+    ...(worst.length ? [el("h3", {}, "Left to portable kernels, what takes longest first"), el("ul", {}, worst)] : []),
     el("br"), quiet("Click a box for its nodes and reasons, a module to open or close it. ", link("Keys", () => byId("help").showModal()), " do all of this, too."),
   ];
 }

@@ -66,9 +66,12 @@ function frameOf(item) {
   return open ? el("div", { class: "open" }, item.head, rowsOf(item)) : item.head;
 }
 
-// Who owns what is in a module.
+// Who owns what is in a module, by predicted time.
 function stackOf({ members }) {
-  return el("div", { class: "stack" }, counted(members.map((node) => node.owner)).map(([owner, number]) => el("i", { style: `flex: ${number}`, owner, title: owner })));
+  const parts = new Map();
+  for (const node of members) parts.set(node.owner, (parts.get(node.owner) || 0) + (METHOD.costs[node.node] || 0));
+  const owners = counted(members.map((node) => node.owner)).map(([owner]) => owner);
+  return el("div", { class: "stack" }, owners.map((owner) => el("i", { style: `flex: ${parts.get(owner) || 1}`, owner, title: owner })));
 }
 
 function placeOf(element) {

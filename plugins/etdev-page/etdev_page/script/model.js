@@ -13,7 +13,7 @@ const shortOp = (op) => op.replace(/^(aten|dim_order_ops)\./, "").replace(/\.(de
 
 function methodOf(index) {
   const plan = SIDE.plan.methods[index];
-  const { boxes, edges, modules } = SIDE.graphs[index];
+  const { boxes, edges, modules, shares, costs } = SIDE.graphs[index];
   const times = SIDE.run && SIDE.run.method === plan.method ? SIDE.times : {};
   const nodes = new Map(plan.ledger.entries.map((entry) => [entry.node, { ...entry, owner: ownerOf(entry) }]));
   const partitions = new Map(plan.partitions.map((partition) => [partition.name, partition]));
@@ -34,7 +34,7 @@ function methodOf(index) {
   items.forEach(label);
   const { missed, owned } = SIDE.explanation;
   return {
-    name: plan.method, plan, nodes: [...nodes.values()], vertices, groups, items, edges: links, root: groups[0], isTimed: Object.keys(times).length > 0,
+    name: plan.method, plan, shares, costs, nodes: [...nodes.values()], vertices, groups, items, edges: links, root: groups[0], isTimed: Object.keys(times).length > 0,
     missed: missed.filter((one) => one.method === plan.method), owned: owned[plan.method] || {},
     // A .pte without a ledger has the calls of kernels, but not the nodes of its delegates.
     inKernels: plan.partitions.some((partition) => !partition.nodes.length),

@@ -13,12 +13,12 @@ const MOST_ROWS = 400;
 
 function showWhy() {
   const rows = METHOD.missed.map((missed) => [
-    link(missed.op, () => filterOp(missed)), String(missed.nodes.length), reasonLines(missed),
+    link(missed.op, () => filterOp(missed)), String(missed.nodes.length), missed.share, reasonLines(missed),
     el("div", {}, code(some(missed.modules))), el("div", {}, code(some(missed.lines)))]);
   const nothing = METHOD.nodes.length ? "Nothing: every node has a plugin that owns it." : "Nothing: the method has no nodes.";
   const fixes = METHOD.plan.fixes.map(({ row, stage, found, line }) => [code(row), stage, code(some(found)), code(line)]);
   byId("why").replaceChildren(
-    ...(rows.length ? tableOf(`Left to portable kernels in ${METHOD.name}`, ["op", "nodes", "why no plugin has it", "modules", "lines"], rows) : [quiet(nothing)]),
+    ...(rows.length ? tableOf(`Left to portable kernels in ${METHOD.name}`, ["op", "nodes", "cost", "why no plugin has it", "modules", "lines"], rows) : [quiet(nothing)]),
     ...tableOf(`Changed in ${METHOD.name} for faults of torch or ExecuTorch`, ["row of etdev quirks", "stage", "changed", "line"], fixes));
 }
 
