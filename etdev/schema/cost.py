@@ -11,12 +11,17 @@ from functools import reduce
 
 from attrs import frozen
 
-# Operations and bytes per second of a delegate, of ExecuTorch's optimised kernels, and of the rest.
+# Operations and bytes per second of a delegate, of its convolutions, of ExecuTorch's optimised
+# kernels and those that only copy, and of the rest.
 _DELEGATE, _OPTIMISED, _PORTABLE = (4e11, 2e10), (5e10, 2e10), (8e8, 1e9)
+_CONVOLUTION = (2e10, 2e10)
 _WITH_OPTIMISED = (
     *("add", "bmm", "div", "elu", "exp", "gelu", "le", "linear", "log_softmax", "mm", "mul"),
-    *("native_layer_norm", "sub", "sum", "where", "cat", "clone", "_clone_dim_order", "embedding"),
+    *("native_layer_norm", "sub", "sum", "cat", "clone", "_clone_dim_order", "embedding", "relu"),
+    *("select_copy", "slice_copy", "split_with_sizes_copy", "squeeze_copy", "unsqueeze_copy"),
 )
+# Seconds that an op in a delegate, and the call of a kernel, take at least.
+_DELEGATED_S, _CALL_S = 1e-6, 5e-7
 
 
 @frozen
@@ -58,9 +63,13 @@ def total(costs: Mapping[str, Workload]) -> Workload:
 def seconds(cost: Workload, op: str, delegated: bool) -> float:
     """Return the predicted time of an op; the slower of computing and of moving bytes counts."""
     packet = op.split(".")[1] if "." in op else op
-    known = packet in _WITH_OPTIMISED
-    flops, moved = _DELEGATE if delegated else _OPTIMISED if known else _PORTABLE
-    return max(cost.flops / flops, cost.moved_bytes / moved)
+    if delegated:
+        speeds, least = _CONVOLUTION if packet == "convolution" else _DELEGATE, _DELEGATED_S
+    else:
+        speeds, least = _OPTIMISED if packet in _WITH_OPTIMISED else _PORTABLE, _CALL_S
+    if cost.vanishes:
+        return 0.0
+    return least + max(cost.flops / speeds[0], cost.moved_bytes / speeds[1])
 
 
 def _percent(part: float) -> str:

@@ -28,6 +28,7 @@ IMAGE = torch.randn(1, 8, 32, 32)
 CASES: tuple[tuple[str, Callable[[], nn.Module], Tensor, list[str]], ...] = (
     ("delegate, FLOPs", lambda: nn.Linear(512, 512), WIDE, ["cpu"]),
     ("delegate, bytes", lambda: Function(lambda x: x * x), LONG, ["cpu"]),
+    ("delegate's convolution, FLOPs", lambda: nn.Conv2d(8, 16, 3), IMAGE, ["cpu"]),
     ("optimised, FLOPs", lambda: nn.Linear(512, 512), WIDE, []),
     ("optimised, bytes", lambda: Function(lambda x: x * x), LONG, []),
     ("portable, FLOPs", lambda: nn.Conv2d(8, 16, 3), IMAGE, []),
@@ -55,8 +56,8 @@ def main() -> None:
     torch.manual_seed(0)
     for name, make, example, plugins in CASES:
         unit: Any = name.rpartition(" ")[2]
-        print(f"{name:18} {speed(make(), example, plugins)[unit]:.0e} a second")
-    print("table:", cost._DELEGATE, cost._OPTIMISED, cost._PORTABLE)
+        print(f"{name:30} {speed(make(), example, plugins)[unit]:.0e} a second")
+    print("table:", cost._DELEGATE, cost._CONVOLUTION, cost._OPTIMISED, cost._PORTABLE)
 
 
 if __name__ == "__main__":
