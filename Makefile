@@ -17,7 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu gpu-plan carried arm bench compat clean
+.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu gpu-plan carried arm bench latency \
+	compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -103,6 +104,13 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.tune
+
+# etdev's default plan against ExecuTorch's own path and eager, to tests/benchmarks/LATENCY.md, and
+# predicted against measured times, to PREDICTION.md. It goes on where it was left.
+latency: export PYTHONPATH := tests
+latency: $(VENV)/test
+	$(BIN)/python -m benchmarks.latency --missing --page
+	$(BIN)/python -m benchmarks.prediction --missing --page
 
 compat: suites $(addprefix compat-,$(COMPAT))
 
