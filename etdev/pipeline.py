@@ -27,7 +27,7 @@ from etdev.lowering.compilation import Compilation, CompileProgress, bar
 from etdev.lowering.composition import guarded
 from etdev.lowering.emission import Emission
 from etdev.lowering.lowering import Lowering
-from etdev.lowering.storage import growths
+from etdev.lowering.storage import contents, growths, stored_again
 from etdev.pte.embedded_plan import embed, embed_state
 from etdev.pte.emit import add_etrecord
 from etdev.pte.emit import emit as emit_program
@@ -252,5 +252,7 @@ def lower(work: Lowering, compilation: Compilation) -> None:
         tell, tolerant = CompileProgress(work), work.composition.options.falls_back
         work.compiler = Compiler(work.composition.plugins, memory, tell, dispatcher, tolerant)
         plan_and_compile(work)
-    known = growths(work.plan.methods, work.programs, work.compiler.modules)
-    work.plan = evolve(work.plan, growths=tuple(known))
+    plans, modules = work.plan.methods, work.compiler.modules
+    grown = tuple(growths(plans, work.programs, modules))
+    again = tuple(stored_again(plans, work.programs, contents(modules)))
+    work.plan = evolve(work.plan, growths=grown, stored_again=again)

@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 
+import torch
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.edge.shared_state import Weight, by_place
+from etdev.edge.shared_state import Weight, by_place, weights_of
+from etdev.pte.deduplication import PAGE
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Growth, StoredAgain
+from etdev.upstream.emission import content_of
 
 # A plugin is said to make a .pte larger from this part of all weights on, and from these bytes.
 _PART, _LEAST = 10, 64 * 1024
 
 
 def stored_again(
-    plans: Sequence[MethodPlan], programs: Mapping[str, ExportedProgram]
+    plans: Sequence[MethodPlan],
+    programs: Mapping[str, ExportedProgram],
+    known: Container[bytes] = (),
 ) -> Iterator[StoredAgain]:
-    """Yield the weights that the .pte stores more than once, over all methods."""
-    for weights, homes in _stores(plans, programs):
+    """Yield the weights that the .pte stores more than once, over all methods.
+
+    `known` are the `contents` of compiled partitions, if they are compiled.
+    """
+    for weights, homes in _stores(plans, programs, known):
         if len(homes) > 1:
             targets: dict[str, tuple[str, ...]] = {}
             for weight in weights:
                 targets[weight.method] = (*targets.get(weight.method, ()), weight.target)
             yield StoredAgain(targets, tuple(homes.values()), weights[0].size_bytes)
+
+
+def contents(modules: Mapping[tuple[str, str], LoweredBackendModule]) -> frozenset[bytes]:
+    """Return the named data of compiled partitions.
+
+    A constant with the same bytes is in the .pte once with it, see etdev/pte/deduplication.py.
+    """
+    stores = filter(None, (module.named_data_store_output for module in modules.values()))
+    return frozenset(content_of(data) for store in stores for data in store.buffers)
 
 
 def growths(
@@ -39,7 +56,7 @@ def growths(
     `modules` are the compiled partitions, by method and name.
     """
     alone, total = Counter[str](), 0
-    for weights, homes in _stores(plans, programs):
+    for weights, homes in _stores(plans, programs, contents(modules)):
         total += weights[0].size_bytes
         if len(owners := set(homes.values())) == 1:
             alone[owners.pop()] += weights[0].size_bytes
@@ -58,7 +75,9 @@ def growths(
 
 
 def _stores(
-    plans: Sequence[MethodPlan], programs: Mapping[str, ExportedProgram]
+    plans: Sequence[MethodPlan],
+    programs: Mapping[str, ExportedProgram],
+    named: Container[bytes],
 ) -> Iterator[tuple[list[Weight], dict[Hashable, str]]]:
     """Yield the names of each weight that no method writes, and the plugins that store it."""
     known = {plan.method: _homes(plan) for plan in plans}
@@ -67,6 +86,13 @@ def _stores(
         weights = [weight for weight in every if not weight.is_written]
         for weight in weights:
             homes |= known[weight.method].get(weight.target, {PORTABLE: PORTABLE})
+        large = bool(weights) and weights[0].size_bytes >= PAGE
+        if named and large and PORTABLE in homes and len(homes) > 1:
+            method, target = weights[0].method, weights[0].target
+            values = {str(spec.target): value for spec, value in weights_of(programs[method])}
+            content = values[target].detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            if content.numpy().tobytes() in named:
+                del homes[PORTABLE]
         if weights:
             yield weights, homes
 

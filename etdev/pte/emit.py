@@ -29,6 +29,7 @@ from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import differences
+from etdev.pte.deduplication import share
 from etdev.pte.digest import reserve, seal
 from etdev.pte.in_place import write_in_place
 from etdev.pte.read import methods_of
@@ -142,6 +143,7 @@ def emit(
         # The initial values of buffers are complete, see etdev/quirks/buffers.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         program = manager.to_executorch(completed)
+    share(program)
     seal(program)
     skipping = {name: skip != Skips() for name, skip in skips.items()}
     # A user's own pass may plan for the example's sizes.

@@ -84,6 +84,10 @@ class Opened:
         numbers = {entry.key: entry.segment_index for entry in self.program.named_data}
         return {key: (number, self.segments[number]) for key, number in numbers.items()}
 
+    def is_constant(self, number: int) -> bool:
+        """Return True if a segment of named data is a part of the constants' one."""
+        return is_constant(self.program, number)
+
     def payload(self, delegate: Any) -> memoryview:
         """Return the bytes of a delegate."""
         index = delegate.processed.index
@@ -120,7 +124,7 @@ def unpacked(data: memoryview) -> Opened:
     Raises:
         ValueError: It would unpack to more than its size allows, or its segments overlap.
     """
-    size, start = _header_of(data)
+    size, start = header_of(data)
     packed = data[: size or len(data)]
     program = unpack(packed, schema(*PROGRAM))
     if not start:
@@ -136,7 +140,7 @@ def unpacked(data: memoryview) -> Opened:
     return Opened(program, packed, segments, start)
 
 
-def _header_of(data: memoryview) -> tuple[int, int]:
+def header_of(data: memoryview) -> tuple[int, int]:
     """Return the size of the program and the start of the segments; zeros without a header."""
     if len(data) < 8 + _HEADER.size:
         return 0, 0
@@ -144,15 +148,29 @@ def _header_of(data: memoryview) -> tuple[int, int]:
     return (size, start) if magic == b"eh00" and length >= _HEADER.size else (0, 0)
 
 
+def is_constant(program: Any, number: int) -> bool:
+    """Return True if the segment of named data is a part of the constants' one."""
+    place, own = program.constant_segment, program.segments[number]
+    if not (place and place.offsets):
+        return False
+    whole = program.segments[place.segment_index]
+    return bool(own.size) and 0 <= own.offset - whole.offset < whole.size
+
+
 def _check_segments(program: Any, size: int) -> None:
-    """Reject segments that overlap, since they would be copied several times."""
-    if sum(segment.size for segment in program.segments) > size:
-        raise ValueError("its segments overlap")
+    """Reject segments that overlap, since they would be copied several times.
+
+    Named data may be a part of the constants, see etdev/pte/deduplication.py.
+    """
+    named = {entry.key: entry.segment_index for entry in program.named_data}
+    numbers = set(named.values())
+    for own in (numbers, set(range(len(program.segments))) - numbers):
+        if sum(program.segments[number].size for number in own) > size:
+            raise ValueError("its segments overlap")
     for constants in (program.constant_segment, *program.mutable_data_segments):
         offsets: Sequence[int] = constants.offsets if constants else ()
         if any(after < before for before, after in pairwise(offsets)):
             raise ValueError("its constants overlap")
-    named = {entry.key: entry.segment_index for entry in program.named_data}
     if sum(program.segments[number].size for number in named.values()) > _SHARED * size:
         raise ValueError("its named data has too many names")
 

@@ -22,7 +22,7 @@ from etdev.pte.artifact import (
     Value,
 )
 from etdev.pte.embedded_plan import state_of
-from etdev.pte.opening import opened, program_of
+from etdev.pte.opening import is_constant, opened, program_of
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import CPU, Device
@@ -99,12 +99,13 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
     _, ledger = named.pop(LEDGER, (0, b""))
     _, state = named.pop(STATE, (0, b""))
     named.pop(DIGEST, None)
+    sizes = dict(named.values())
     return Artifact(
         path=str(file),
         size_bytes=len(data),
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         # ExecuTorch writes equal data once.
-        named_bytes=sum({number: len(content) for number, content in named.values()}.values()),
+        named_bytes=sum(len(data) for n, data in sizes.items() if not is_constant(program, n)),
         named=tuple(named),
         methods=methods_of(program, plugins),
         ledger_bytes=len(ledger),

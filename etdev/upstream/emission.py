@@ -39,6 +39,12 @@ def pieces_of(program: ExecutorchProgramManager) -> list[Any]:
     return pieces
 
 
+def replace_pieces(program: ExecutorchProgramManager, pieces: list[Any]) -> None:
+    """Give a program's file other pieces."""
+    data = program._pte_data
+    data._buffers, data._byte_size = pieces, sum(map(len, pieces))
+
+
 def instruction_of(event: Any) -> int:
     """Return the number of the instruction that an event of ExecuTorch's Inspector is about."""
     return int(event._instruction_id)

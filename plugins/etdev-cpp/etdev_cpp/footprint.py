@@ -160,10 +160,13 @@ def _payloads(found: Any) -> Iterator[_Item]:
 
 
 def _named(found: Any) -> Iterator[_Item]:
-    """Yield named data, each segment once, with the backends whose payloads have its key."""
+    """Yield named data, each segment once, with the backends whose payloads have its key.
+
+    Data that is a part of the constants is counted there.
+    """
     keys: dict[int, list[str]] = {}
     for key, (number, _) in found.named().items():
-        if key != DIGEST:
+        if key != DIGEST and not found.is_constant(number):
             keys.setdefault(number, []).append(key)
     texts = [(item.owner, bytes(item.content)) for item in _payloads(found)] if keys else []
     for number, own in keys.items():
