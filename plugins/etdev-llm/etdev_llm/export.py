@@ -166,7 +166,8 @@ def command(  # noqa: PLR0913 - an argument for each option
     lines += [f"{output}: {found}"] if found else []
     report(lambda: LLM.stamped(body), [*written.parts(), *lines])
     if not (options.given("quiet") or options.given("as_json")):
-        click.echo(f"next: etdev generate {output} --tokens 1,2,3 --check {source}", err=True)
+        given = "--source" if job.model.config.is_encoder_decoder else "--tokens"
+        click.echo(f"next: etdev generate {output} {given} 1,2,3 --check {source}", err=True)
 
 
 def _tokens(source: str, text: str) -> list[int]:
@@ -226,6 +227,8 @@ class _Job:
         from etdev_llm.perplexity import evaluate
         from etdev_llm.sources import Recipe
 
+        if self.model.config.is_encoder_decoder:
+            raise SourceError("--evaluate", "takes no encoder-decoder", "leave it out")
         self.say("evaluate", f"{len(tokens)} tokens")
         whole = Recipe(self.recipe.seed, self.recipe.dtype, tokenizer=self.recipe.tokenizer)
         model = self.model if whole == self.recipe else whole.load(self.source)

@@ -142,6 +142,8 @@ def command(  # noqa: PLR0913 - an argument for each option
         ids = ids or [known for known in [player.first] if known is not None]
         ends = () if no_stop else player.ends
         steps, cache = _steps(player, ids, count, chosen, told=told, sampling=sampling, ends=ends)
+        if decoder and not options.given("as_json"):
+            click.echo(err=True)
         checked = None
         if check:
             say("check", check)
