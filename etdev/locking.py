@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ _WORDS = {
     r"plugins\.order": "the list of plugins",
     r"plugins\.([^.]+)\.options\.(.+)": r"option \2 of plugin \1",
     r"plugins\.([^.]+)\.(\w+)": r"the \2 of plugin \1",
+    r"target\.order": "the list of processors that verify",
+    r"target\.(.+)\.(\w+)": r"the \2 of \1",
     r"limits\.([^.]+)\.(.+)": r"\2 of plugin \1",
     r"program\.(.+) fixes": r"the list of quirks that acted on method '\1'",
     r"program\.(.+)\.order": r"the list of partitions of method '\1'",
@@ -88,8 +90,8 @@ class Lock:
         _refuse(path, _problems(locked, now) or _problems(*files))
 
 
-def setup_of(compilation: Compilation) -> dict[str, Any]:
-    """Return the setup that, with the model, determines a .pte."""
+def setup_of(compilation: Compilation, target: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+    """Return the setup that, with the model, determines a .pte; with facts of where it runs."""
     plugins, options = compilation.composition.plugins, compilation.composition.options
     names = [p.distribution for p in plugins if p.version and not p.builtin]
     return {
@@ -101,10 +103,16 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
             for plugin in plugins
         ],
         **{own.name: _plain(getattr(options, own.name)) for own in settings_on(Surface.LOCK)},
+        **({"target": list(target)} if target else {}),
     }
 
 
-def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
+def lock_of(
+    compilation: Compilation,
+    lowered: Lowered,
+    path: Path,
+    target: Sequence[Mapping[str, str]] = (),
+) -> Lock:
     """Return the lock of a .pte that a lowering was saved to."""
     keys = {(o.method, o.partition): o.key for o in lowered.outcomes}
     delegates = compiled(path)
@@ -127,7 +135,7 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
     files = [path, *path.parent.glob(f"{path.stem}.*.ptd")]
     contents = {file.name.removeprefix(path.stem): file.read_bytes() for file in files}
     digests = {suffix: blake3(content).hexdigest() for suffix, content in contents.items()}
-    return Lock(setup_of(compilation), program, digests)
+    return Lock(setup_of(compilation, target), program, digests)
 
 
 def _plain(setting: object) -> Any:

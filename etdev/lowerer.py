@@ -34,6 +34,7 @@ from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stopwatch import Listener, Stopwatch
+from etdev.schema.target import Target
 from etdev.upstream.edge import verifies
 from etdev.upstream.shortcuts.decompositions import quick_decompositions
 from etdev.upstream.shortcuts.leftovers import forgotten_code
@@ -67,6 +68,9 @@ class Lowerer:
         cache: The compile cache: a folder, a URL, `CacheSettings`, or False for none. None takes
             the environment variable ETDEV_CACHE, else the registry, else a folder in the user's
             cache directory.
+        target: Where the program will run, an `etdev.schema.target.Target`. Its plugins are asked
+            if none is named here; what its runtime lacks is left out, or refused if it was named.
+            None is this machine.
         executor: A `concurrent.futures.Executor`, such as a Dask client's, that compiles each
             partition which can be sent to another process. The .pte is the same.
         jobs: How many processes compile at most, this one among them. The .pte is the same.
@@ -102,6 +106,7 @@ class Lowerer:
         simplify: bool | None = None,
         share_state: bool | None = None,
         cache: CacheSettings | str | os.PathLike[str] | bool | None = None,
+        target: Target | None = None,
         executor: Executor | None = None,
         jobs: int | None = None,
         on_failure: str | None = None,

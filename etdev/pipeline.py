@@ -27,7 +27,7 @@ from etdev.lowering.compilation import Compilation, CompileProgress, bar
 from etdev.lowering.composition import guarded
 from etdev.lowering.emission import Emission
 from etdev.lowering.lowering import Lowering
-from etdev.lowering.storage import contents, growths, stored_again
+from etdev.lowering.storage import contents, growths, refuse_too_large, stored_again
 from etdev.pte.embedded_plan import embed, embed_state
 from etdev.pte.emit import add_etrecord
 from etdev.pte.emit import emit as emit_program
@@ -127,10 +127,16 @@ def plan(work: Lowering) -> None:
             for method, program in work.programs.items()
         }
         work.whole = {name: take_marks(program) for name, program in work.converted.items()}
+    refuse_too_large(work.converted, work.composition.options.target)
     expander, composition = work.conversion.expander, work.composition
     made, work.programs = composition.plan(
         work.converted, work.whole, expander, work.barred, work.state
     )
+    work.composition = composition.fit_target(made)
+    if work.composition is not composition:
+        # What was left out may have been the only one to keep a node from another plugin.
+        plan(work)
+        return
     work.plan = made.with_fixes(work.fixer.fixes)
     composition.check_here(work.plan)
 

@@ -75,8 +75,7 @@ def command(
     """
     if no_verify and (steps or edges or runner):
         raise click.UsageError("give --no-verify, or --verify, --edges and --runner")
-    if target:
-        lowering["plugins"] = lowering["plugins"] or [*target.plugins] or None
+    lowering["target"] = target
     writing.check(output, source, **lowering)
     asked: Any = {"steps": steps or 3, "edges": edges, "runner": runner, "target": target}
     asked["strict"] = bool(steps or edges or runner or target)
@@ -88,14 +87,15 @@ def command(
         from etdev.cli import sources
         from etdev.runtime.runners import on_target
 
+        facts: list[Any] = []
         if target and not no_verify:
             with say.watch.stage("target", target.triple):
-                on_target(target, runner)
+                facts = [each.facts for each in on_target(target, runner)]
 
         def lower(lowerer: Lowerer) -> Lowered:
             return lowerer.lower(sources.methods(source, say))
 
-        made = writing.write(say, output, lower, verify, **lowering)
+        made = writing.write(say, output, lower, verify, facts=facts, **lowering)
     results.report(lambda: LOWERING.stamped(made.document()), made.parts())
     if not (options.given("quiet") or options.given("as_json")):
         complain(tables.stages(made.seconds))

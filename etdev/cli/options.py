@@ -15,7 +15,7 @@ from etdev.registry import extensions
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.options import Surface, settings_on
 from etdev.schema.pins import Pin
-from etdev.schema.target import Target, target_of
+from etdev.schema.target import HERE, Target, target_of
 
 # The help of SOURCE; click gives arguments no help of their own.
 SOURCE = """
@@ -114,7 +114,7 @@ runner = click.option(
 
 def _target(context: click.Context, _: object, name: str | None) -> Target | None:
     """Find the target of a name in the registry of the command."""
-    if name is None:
+    if name in (None, HERE):
         return None
     from etdev.registry.registry import load
 
@@ -125,8 +125,8 @@ target = click.option(
     "--target",
     callback=_target,
     metavar="NAME",
-    help="Where it runs: a name of [targets] in the registry; this machine if left out. Needs "
-    "etdev-cpp.",
+    help="Where it runs: a name of [targets] in the registry, or here for this machine, which "
+    "it is if left out. Needs etdev-cpp.",
 )
 as_json = remembered("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 all_rows = remembered("--all", "every", is_flag=True, help="Show every row of the tables.")

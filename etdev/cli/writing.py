@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,12 +138,14 @@ def write(
     with_ledger: bool,
     lock_file: Path | None,
     locked: bool,
+    facts: Sequence[Mapping[str, str]] = (),
     **lowering: Any,
 ) -> Written:
     """Lower a model, verify the .pte, and give it its name when all else is written.
 
-    `lower` loads the model, too. `verify` returns None if that is not wanted. The keyword arguments
-    are the values of `settings` and of the lowering options.
+    `lower` loads the model, too. `verify` returns None if that is not wanted. A lock has the facts
+    of the target's runners. The other arguments are the values of `settings` and of the lowering
+    options.
     """
     from etdev.locking import Lock, lock_of, setup_of
 
@@ -153,13 +155,13 @@ def write(
     lowerer.compilation.fit()
     if lock_file and locked:
         known = Lock.read(lock_file)
-        known.check_setup(setup_of(lowerer.compilation), lock_file)
+        known.check_setup(setup_of(lowerer.compilation, facts), lock_file)
     lowered = lower(lowerer)
     # The .pte and its .ptd files appear when everything else is written.
     with unseen(output) as folder:
         written = lowered.save(folder / output.name, with_ledger=with_ledger)
         if lock_file:
-            lock = lock_of(lowerer.compilation, lowered, written)
+            lock = lock_of(lowerer.compilation, lowered, written, facts)
             if known:
                 known.check(lock, lock_file)
         verification = verify(lowered, written)

@@ -18,7 +18,8 @@ from torch.types import PySymType
 from etdev.graph.nodes import op_name
 from etdev.schema.dtypes import dtype_name
 from etdev.schema.partition import Partition
-from etdev.schema.tensors import Constant
+from etdev.schema.tensors import Constant, Interface
+from etdev.upstream.trees import pytree
 
 # A node outside all partitions, or the position of a partition.
 Unit = Node | int
@@ -72,6 +73,16 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
+    def interface(self) -> Interface:
+        """Return the names of its inputs and outputs, and the sizes of the buffers it writes."""
+        specs = self.program.graph_signature.input_specs
+        inputs = [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+        tree = self.program.call_spec.out_spec
+        empty = pytree.tree_unflatten([None] * tree.num_leaves, tree) if tree else ()
+        paths, _ = pytree.tree_flatten_with_path(empty)
+        state = {each.target: each.shape for each in self.constants.values() if each.mutated}
+        return Interface(inputs, [_output(path) for path, _ in paths], state)
+
     def node(self, name: str) -> Node:
         """Return the computing node or get_attr of a name; raise KeyError if there is none."""
         return self.nodes[self.number[name]]
@@ -111,6 +122,13 @@ class MethodGraph:
             for number in sorted(numbers)
             if any(user.name not in inside for user in self.nodes[number].users)
         ]
+
+
+def _output(path: Iterable[Any]) -> str:
+    """Return the name of an output by its path: `logits`, or `output0` of a tuple."""
+    names = (getattr(key, "key", getattr(key, "name", getattr(key, "idx", ""))) for key in path)
+    name = "_".join(map(str, names))
+    return name if name[:1].isalpha() else f"output{name}"
 
 
 def _constants(program: ExportedProgram) -> Iterable[Constant]:

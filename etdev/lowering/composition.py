@@ -43,10 +43,12 @@ from etdev.registry.extensions import candidates
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, registry_of
 from etdev.registry.selection import select
-from etdev.schema.device import Probe
+from etdev.runtime import runners
+from etdev.schema.device import CPU, Probe
 from etdev.schema.limits import Limits
 from etdev.schema.options import Options, resolved
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.target import Target
 from etdev.schema.tensors import SharedState
 from etdev.upstream.shortcuts.collector import without_full_collections
 
@@ -165,6 +167,27 @@ class Composition:
             own = [partition for partition in plan.partitions if partition.plugin == name]
             check_here(own, probed, self.options.strict)
 
+    def fit_target(self, plan: Plan) -> Composition:
+        """Return the composition of the plugins whose partitions the target can run.
+
+        The others are left out with a warning; one that the user named is an error.
+        """
+        if not (target := self.options.target):
+            return self
+        lacking = runners.lacking(target, {each.backend_id for each in plan.partitions})
+        reasons = {
+            each.plugin: f"needs {each.backend_id}, which the target's ExecuTorch lacks"
+            for each in plan.partitions
+            if each.backend_id in lacking
+        } | {
+            each.plugin: f"needs the device {each.device}, which the target lacks"
+            for each in plan.partitions
+            if each.device not in (CPU, *target.devices)
+        }
+        cure = "name the other plugins, or a target that has it"
+        faults = [PluginError(name, what, cure) for name, what in reasons.items()]
+        return self.leave_out(faults) if faults else self
+
     def _without(self, unfit: Collection[str]) -> str:
         """Return the advice about plugins that can't compile here."""
         ready = [plugin.name for plugin in self.delegating if plugin.name not in unfit]
@@ -195,7 +218,9 @@ def compose(
     arguments: Mapping[str, object],
 ) -> Composition:
     """Return the composition of explicit plugins and settings and of the registry."""
-    table = registry_of(registry)
+    table, target = registry_of(registry), arguments.get("target")
+    if plugins is None and isinstance(target, Target) and target.plugins:
+        plugins = target.plugins
     chosen = tuple(select(table, plugins))
     if plugins is None:
         _warn_without_plugins(chosen, table)

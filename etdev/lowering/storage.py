@@ -10,14 +10,26 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.edge.shared_state import Weight, by_place, weights_of
+from etdev.errors import LoweringError
 from etdev.pte.deduplication import PAGE
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
+from etdev.schema.target import Target
 from etdev.schema.tensors import Growth, StoredAgain
+from etdev.schema.wording import size
 from etdev.upstream.emission import content_of
 
 # A plugin is said to make a .pte larger from this part of all weights on, and from these bytes.
 _PART, _LEAST = 10, 64 * 1024
+
+
+def refuse_too_large(programs: Mapping[str, ExportedProgram], target: Target | None) -> None:
+    """Raise a LoweringError if the weights alone take more than a target's memory."""
+    limit = target.memory_bytes if target else None
+    needed = sum(each[0].size_bytes for each in by_place(programs).values()) if limit else 0
+    if limit and needed > limit:
+        what = f"has {size(limit)} of memory, and the weights alone take {size(needed)}"
+        raise LoweringError("target", what, "quantise the model, or name a larger target")
 
 
 def stored_again(

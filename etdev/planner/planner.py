@@ -95,6 +95,7 @@ class Planner:
             ledger=ledger,
             simplified=dict(simplified_in(graph.program)),
             conversions=plan_conversions(graph, ordered),
+            interface=graph.interface(),
         )
         return plan, graph.program
 

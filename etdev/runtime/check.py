@@ -21,6 +21,7 @@ from etdev.schema.partition import target_device
 from etdev.schema.plan import Plan
 from etdev.schema.target import Target
 from etdev.schema.tensors import loading
+from etdev.schema.wording import size
 
 
 def check(  # noqa: PLR0913 (public, and called with keywords)
@@ -47,6 +48,7 @@ def check(  # noqa: PLR0913 (public, and called with keywords)
         place: Where it is loaded; None is this machine.
     """
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
+    devices = (CPU, *place.devices) if place and available is None else available
     file, beside, problems = Path(path), None, list[str]()
     artifact = read(file, plugins)
     try:
@@ -57,7 +59,9 @@ def check(  # noqa: PLR0913 (public, and called with keywords)
     if not artifact.methods:
         problems.append("it has no methods")
     for method in artifact.methods:
-        problems += [f"method {method.name}: {text}" for text in _misplaced(method, available)]
+        problems += [f"method {method.name}: {text}" for text in _misplaced(method, devices)]
+    if (limit := place and place.memory_bytes) and (needed := _memory(artifact)) > limit:
+        problems.append(f"it takes {size(needed)} of memory, and the target has {size(limit)}")
     if plan is not None:
         problems += differences(plan, artifact.methods)
     if problems:
@@ -145,6 +149,12 @@ def _streams(method: MethodArtifact) -> Iterable[str]:
                 f"{' and '.join(names)} run on {device}, each on a stream of its own: run them on "
                 "one, in C++ by a CallerStreamGuard, or values between them may be read too early"
             )
+
+
+def _memory(artifact: Artifact) -> int:
+    """Return the bytes of the file and of the memory that is planned for its methods."""
+    arenas = (arena for method in artifact.methods for arena in method.arenas)
+    return artifact.size_bytes + sum(a.size_bytes for a in arenas if a.device.is_cpu)
 
 
 def _missing_in_runtime(artifact: Artifact, runner: Runner, there: Container[str]) -> Iterable[str]:

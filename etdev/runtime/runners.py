@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import evolve, frozen
@@ -31,6 +31,8 @@ __all__ = [
     "Program",
     "PythonRunner",
     "Runner",
+    "TargetRunner",
+    "lacking",
     "named",
     "on_target",
     "runner_of",
@@ -56,8 +58,8 @@ class Runner(Protocol):
     """A runtime in a process of its own, which a program may crash or hang without harm to etdev.
 
     An entry point in the group `etdev.runners` names one. `prepare` is called before the rest. One
-    that runs elsewhere, too, has `on_target(target)`, which returns a list of runners for an
-    `etdev.schema.target.Target`; times of one with `emulated = True` are never shown.
+    that runs elsewhere, too, has `on_target(target)`, which returns a list of `TargetRunner`s for
+    an `etdev.schema.target.Target`.
     """
 
     @property
@@ -90,6 +92,21 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """End its process; the next call starts one."""
+
+
+class TargetRunner(Runner, Protocol):
+    """A runner whose programs run on a target."""
+
+    @property
+    def emulated(self) -> bool:
+        """True if its times say nothing about the target; they are never shown."""
+
+    def lacking(self, backends: Iterable[str]) -> list[str]:
+        """Return the backends that its runtime lacks; its libraries tell if it doesn't run."""
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Its name, and what a lock records of it, such as triple, wheel and processor."""
 
 
 @frozen(eq=False)
@@ -149,20 +166,30 @@ def named(name: str) -> Runner:
     return found
 
 
-def on_target(target: Target, name: str | None = None) -> list[Runner]:
+def on_target(target: Target, name: str | None = None) -> list[TargetRunner]:
     """Return the runners for a target, ready to be used: one for each model of processor.
 
     Raises:
         RunError: The runner of that name, by default that in C++, runs on this machine alone.
     """
+    made = _on_target(target, name)
+    for runner in made:
+        runner.prepare()
+    return made
+
+
+def lacking(target: Target, backends: Iterable[str]) -> list[str]:
+    """Return the backends that the runtime of a target lacks, as `TargetRunner.lacking` does."""
+    return _on_target(target)[0].lacking(backends)
+
+
+def _on_target(target: Target, name: str | None = None) -> list[TargetRunner]:
     found: Any = PYTHON
     if name != PYTHON.name:
         found = extensions.load(extensions.RUNNERS, name or _ON_TARGETS, _fault, PYTHON.name)
     if not hasattr(found, "on_target"):
         raise RunError(str(name), "runs on this machine alone", "leave out --runner or --target")
-    made: list[Runner] = found.on_target(target)
-    for runner in made:
-        runner.prepare()
+    made: list[TargetRunner] = found.on_target(target)
     return made
 
 
@@ -197,7 +224,7 @@ def verifying(
 ) -> list[Runner]:
     """Return the runners that verify a .pte: of a target, of a name, or those that fit it here."""
     if target:
-        return on_target(target, name)
+        return [*on_target(target, name)]
     first = runner_of(artifact, plugins, name)
     return [first, *(_others(artifact) if first is PYTHON and not name else ())]
 

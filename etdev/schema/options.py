@@ -168,6 +168,15 @@ class Options:
         factory=dict,
         metadata=where(_REGISTRY, help="Places other than this machine where programs run."),
     )
+    target: Target | None = field(
+        default=None,
+        validator=optional(instance_of(Target)),
+        metadata=where(
+            Surface.ARGUMENT,
+            help="Where the program will run; None for this machine.",
+            combine=lambda given, _: given,
+        ),
+    )
     executor: Executor | None = field(
         default=None,
         validator=optional(instance_of(Executor)),

@@ -20,6 +20,7 @@ from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import (
     Copy,
     Growth,
+    Interface,
     PrecisionChange,
     SharedState,
     StoredAgain,
@@ -49,6 +50,7 @@ class MethodPlan(Displayed):
         simplified: How many nodes were removed or changed before plugins were asked, by kind.
         fixes: What rows of the quirks table changed. Those of the stages `emit` and `plan memory`
             are known once the method is emitted.
+        interface: Names of its inputs, outputs and state; empty for a plan that was made of a .pte.
     """
 
     method: str
@@ -60,6 +62,7 @@ class MethodPlan(Displayed):
     simplified: Mapping[str, int] = field(factory=dict)
     conversions: tuple[PrecisionChange, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    interface: Interface = field(factory=Interface)
 
     @property
     def moved(self) -> tuple[Copy | PrecisionChange, ...]:

@@ -1,4 +1,4 @@
-"""The target, where a program will run: another processor, reached by an emulator or over ssh."""
+"""The target, where a program will run: this machine, an emulator, or a device that is reached."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 
 from attrs import Attribute, field, frozen
 
-from etdev.errors import EtdevError, close_to
+from etdev.errors import CacheError, EtdevError, close_to
+from etdev.schema.caching import size_of
 from etdev.schema.converters import frozen_tuple, refusing
+from etdev.schema.device import CPU, Device
 
-QEMU, SSH = "qemu", "ssh"
+QEMU, SSH, ADB, LOCAL = "qemu", "ssh", "adb", "local"
+# The name of this machine where a target is named.
+HERE = "here"
 # Models of processor that an emulated aarch64 is verified on: without and with instructions for
 # dot products and half precision.
 _MODELS = {"aarch64": ("cortex-a53", "cortex-a76")}
@@ -19,13 +23,22 @@ _MODELS = {"aarch64": ("cortex-a53", "cortex-a76")}
 
 def _check_place(_: object, __: Attribute[str], value: str) -> None:
     kind, _, rest = value.partition(":")
-    if kind not in (QEMU, SSH) or (kind == SSH and (not rest or rest.startswith("-"))):
-        raise EtdevError("", f"on is {value!r}", 'write "qemu", "qemu:cortex-a76" or "ssh:HOST"')
+    needs_host = kind == SSH and not rest
+    if kind not in (QEMU, SSH, ADB, LOCAL) or needs_host or rest.startswith("-"):
+        cure = 'write "qemu", "qemu:cortex-a76", "ssh:HOST", "adb", "adb:SERIAL" or "local"'
+        raise EtdevError("", f"on is {value!r}", cure)
 
 
 def _check_triple(_: object, __: Attribute[str], value: str) -> None:
     if not re.fullmatch(r"\w+(-\w+)+", value, re.ASCII):
         raise EtdevError("", f"triple is {value!r}", 'write one such as "aarch64-linux-gnu"')
+
+
+def _check_memory(_: object, __: Attribute[str], value: str) -> None:
+    try:
+        size_of(value or 1)
+    except CacheError as error:
+        raise EtdevError("", f"memory is {value!r}", 'write "512MB"') from error
 
 
 @refusing(EtdevError, "target")
@@ -35,11 +48,14 @@ class Target:
 
     Args:
         triple: Its processor and system, as compilers name them: `aarch64-linux-gnu`.
-        on: How it is reached: `qemu` or `qemu:MODEL` for an emulator on this machine, `ssh:HOST`.
+        on: How it is reached: `qemu` or `qemu:MODEL` for an emulator on this machine, `ssh:HOST`,
+            `adb` or `adb:SERIAL` for a device, `local` for this machine itself.
         executorch: Folder of ExecuTorch's package for it; empty for the wheel of the version that
             lowers, which pip downloads.
         sysroot: Folder with its C library; empty for that of the cross compiler.
         plugins: Plugins that are asked for it; empty for all.
+        devices: Devices that it has.
+        memory: Bytes that a program may take there, such as `512MB`; empty for no limit.
     """
 
     triple: str = field(validator=_check_triple)
@@ -47,11 +63,18 @@ class Target:
     executorch: str = ""
     sysroot: str = ""
     plugins: tuple[str, ...] = field(default=(), converter=frozen_tuple)
+    devices: tuple[Device, ...] = field(default=(CPU,), converter=frozen_tuple)
+    memory: str = field(default="", validator=_check_memory)
 
     @property
     def processor(self) -> str:
         """The family of its processor: `aarch64`."""
         return self.triple.partition("-")[0]
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The bytes that a program may take; None without a limit."""
+        return size_of(self.memory) if self.memory else None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -63,9 +86,9 @@ class Target:
 
     @property
     def host(self) -> str:
-        """The host that ssh connects to; empty for an emulator."""
+        """The host that ssh connects to, or the serial number of a device; empty otherwise."""
         kind, _, host = self.on.partition(":")
-        return host if kind == SSH else ""
+        return host if kind in (SSH, ADB) else ""
 
 
 def target_of(name: str, known: Mapping[str, Any]) -> Target:

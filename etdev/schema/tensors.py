@@ -117,6 +117,21 @@ class Constant:
 
 
 @frozen
+class Interface:
+    """Names of a method's values outside, as the model has them.
+
+    Args:
+        inputs: Its arguments: `x`, or `x_0` of a list `x`.
+        outputs: Its results: `logits` of a dict, `output0` of a tuple, or `output`.
+        state: Sizes of the buffers that it writes, by their names in the state dict.
+    """
+
+    inputs: tuple[str, ...] = field(default=(), converter=frozen_tuple)
+    outputs: tuple[str, ...] = field(default=(), converter=frozen_tuple)
+    state: Mapping[str, tuple[int, ...]] = field(factory=dict)
+
+
+@frozen
 class SharedState:
     """A buffer that several methods share in eager PyTorch, and that at least one of them writes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from importlib.resources import files as resources
@@ -19,6 +20,7 @@ from etdev.schema.target import Target
 from etdev_cpp import generation, interface
 from etdev_cpp.frames import raw
 from etdev_cpp.generation import numbers_of
+from etdev_cpp.interface import Method, methods_of
 from etdev_cpp.libraries import linked, names_in
 from etdev_cpp.place import Place
 from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
@@ -26,7 +28,6 @@ from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
 _ENDING = ".txt"
 # They run, too.
 _SCRIPTS = ("build.sh",)
-_COMPONENT = "executorch"
 # It is written for another processor only.
 _TOOLCHAIN = "toolchain.cmake"
 # In model.h of a program with delegates on a GPU. Each would run on a stream of its own, where the
@@ -40,12 +41,8 @@ _STREAM = {
 """,
     "guard": "    const executorch::extension::cuda::CallerStreamGuard guard(stream);\n",
 }
-# How README.md ends.
-_HERE = "; copy them there to run it elsewhere."
-_THERE = (
-    ", where `build.sh` puts them: copy the folder `build` and the files of `calls.txt` to the "
-    "target. CMake takes `-DCMAKE_TOOLCHAIN_FILE=toolchain.cmake`."
-)
+# The method by which ExecuTorch's runners ask for the most tokens.
+_LENGTH = "get_max_seq_len"
 
 
 def write(
@@ -70,7 +67,9 @@ def write(
     folder = folder or Path(f"{program.stem}-app")
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "name another folder")
-    texts = rendered(source.artifact, data, target, source.unpack(numbers_of))
+    numbers = source.unpack(numbers_of)
+    methods = methods_of(source.artifact, source.plan, sum(numbers.get(_LENGTH, ())))
+    texts = rendered(source.artifact, methods, data, target, numbers)
     with files.unseen(folder) as draft, files.writing(folder):
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")
@@ -78,7 +77,7 @@ def write(
             (draft / name).chmod(0o755)
         for file in filter(None, (program, data)):
             shutil.copyfile(file, draft / file.name)
-        lines = [_example(source, method.name, draft) for method in source.artifact.methods]
+        lines = [_example(source, method, draft) for method in methods]
         (draft / "calls.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         draft.rename(folder)
     return folder
@@ -86,6 +85,7 @@ def write(
 
 def rendered(
     artifact: Artifact,
+    methods: Sequence[Method],
     data: Path | None = None,
     target: Target | None = None,
     numbers: dict[str, list[int]] | None = None,
@@ -101,13 +101,14 @@ def rendered(
     if needed.missing:
         what = f"no library of ExecuTorch's wheel has {', '.join(needed.missing)}"
         raise RunError(artifact.path, what, "link the libraries of their vendors yourself")
-    names = [library.name for library in needed.libraries]
+    compiler = Place(target).compiler().words if target else ("c++",)
+    libraries = list(needed.libraries)
     copied = [program.name, *([data.name] if data else [])]
     paths = ("kProgram", "kData")[: len(copied)]
     delegates = [delegate for method in artifact.methods for delegate in method.delegates]
     on_gpu = any(delegate.device.type == "cuda" for delegate in delegates)
     values = {
-        **interface.rendered(artifact),
+        **interface.rendered(artifact, methods),
         **generation.parts(artifact, numbers or {}, name),
         **{part: text if on_gpu else "" for part, text in _STREAM.items()},
         "name": name,
@@ -115,24 +116,27 @@ def rendered(
         "version": wheel.version,
         "executorch": wheel.folder,
         "standard": STANDARD,
+        "macros": " ".join(DEFINITIONS),
         "definitions": " ".join(f"-D{name}" for name in DEFINITIONS),
-        "keep": "-Wl,--no-as-needed",
-        "compiler": " ".join(Place(target).compiler().words) if target else "c++",
-        "elsewhere": _THERE if target else _HERE,
+        "compiler": shlex.join(compiler),
+        "compiler_name": compiler[0],
+        "compiler_flags": shlex.join(compiler[1:]),
         "processor": target.processor if target else platform.machine(),
-        "libraries": " ".join(f"-l{name}" for name in names),
-        "components": " ".join(_target(name) for name in names),
+        "host": (target and target.host) or "device",
+        "toolchain": f" -DCMAKE_TOOLCHAIN_FILE={_TOOLCHAIN}" if target else "",
+        "libraries": " ".join(f"-l{library.name}" for library in libraries),
+        "shared": " ".join(library.path.name for library in libraries),
         "data": " ".join(copied),
-        "shipped": " ".join(f'"$EXECUTORCH/lib/lib{name}.so"' for name in names if target),
+        "beside": f" and `{data.name}`" if data else "",
         "constants": f'  static constexpr const char* kData = "{data.name}";' if data else "",
         "share_arenas": str(artifact.shares_state).lower(),
         "parameter": ", const std::string& data = kData" if data else "",
         "files": "std::vector<std::string>{data}" if data else "std::vector<std::string>{}",
         "paths": ", ".join(f"(binary / Model::{path}).string()" for path in paths),
-        "sizes": _sizes([*filter(None, (program, data)), *(lib.path for lib in needed.libraries)]),
+        "sizes": _sizes([*filter(None, (program, data)), *(lib.path for lib in libraries)]),
     }
     templates = resources(__package__) / "templates"
-    loop = generation.loop(artifact, numbers or {}, program.name, ("input0", "input1", "output0"))
+    loop = generation.loop(artifact, numbers or {}, program.name, methods)
     return loop | {
         entry.name.removesuffix(_ENDING): Template(entry.read_text("utf-8")).substitute(values)
         for entry in templates.iterdir()
@@ -140,23 +144,18 @@ def rendered(
     }
 
 
-def _target(library: str) -> str:
-    """Return the CMake target of a library: `executorch::backend_xnnpack`, say."""
-    return f"executorch::{library.removeprefix(_COMPONENT).removeprefix('_') or 'runtime'}"
-
-
 def _sizes(parts: Sequence[Path]) -> str:
     sizes = {part.name: part.stat().st_size for part in parts}
     return "\n".join(f"| `{name}` | {own:,} ({size(own)}) |" for name, own in sizes.items())
 
 
-def _example(program: ProgramFile, method: str, folder: Path) -> str:
+def _example(program: ProgramFile, method: Method, folder: Path) -> str:
     """Write inputs of a method to a folder, and return the line of a call with them."""
-    words = [method]
-    inputs = program.inputs(method, program.random_inputs(method))
-    for index, value in enumerate(inputs):
+    words = [method.name]
+    inputs = program.inputs(method.name, program.random_inputs(method.name))
+    for (own, _), value in zip(method.inputs, inputs, strict=True):
         if isinstance(value, torch.Tensor):
-            name = f"{re.sub(r'[^A-Za-z0-9_]', '_', method)}.input{index}.bin"
+            name = f"{re.sub(r'[^A-Za-z0-9_]', '_', method.name)}.{own}.bin"
             (folder / name).write_bytes(raw(value))
             words.append(f"{name}:{'x'.join(map(str, value.shape))}")
         elif value is not None:

@@ -8,6 +8,7 @@ from string import Template
 from typing import Any
 
 from etdev.pte.artifact import Artifact, MethodArtifact
+from etdev_cpp.interface import Method
 
 # The file of a project that has the loop, and its lines in main.cpp and README.md.
 FILE = "generate.h"
@@ -45,7 +46,7 @@ def parts(artifact: Artifact, numbers: dict[str, list[int]], name: str) -> dict[
 
 
 def loop(
-    artifact: Artifact, numbers: dict[str, list[int]], program: str, names: Sequence[str]
+    artifact: Artifact, numbers: dict[str, list[int]], program: str, named: Sequence[Method]
 ) -> dict[str, str]:
     """Return the text of the loop by its file, or nothing without a decoder.
 
@@ -53,10 +54,12 @@ def loop(
         artifact: The program.
         numbers: Of `numbers_of`.
         program: The name of its file.
-        names: Of the tokens, the position and the logits in model.h.
+        named: Its methods with the names in model.h, those of the model for each of them.
     """
     if not (methods := _methods(artifact, numbers)):
         return {}
+    own = next(each for each in named if each.name == methods[0].name)
+    names = [name for name, _ in (*own.inputs, *own.outputs)]
     template = Template((files(__package__) / "templates" / f"{FILE}.part").read_text("utf-8"))
     values = {
         "program": program,

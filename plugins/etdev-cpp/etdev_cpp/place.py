@@ -1,7 +1,8 @@
-"""The place where the C++ runner runs: an emulator of another processor, or an ssh host."""
+"""The place where the C++ runner runs: here, in an emulator, on an ssh host or an adb device."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -20,16 +21,23 @@ from blake3 import blake3
 from platformdirs import user_cache_path
 
 from etdev.errors import RunError
-from etdev.schema.target import Target
+from etdev.schema.target import ADB, LOCAL, Target
 from etdev_cpp import build
 from etdev_cpp.wheel import Wheel
 
 _LIMIT_S = 600
+_THREADS = "OMP_NUM_THREADS"
 # The oldest glibc that a wheel of ExecuTorch asks for.
 _PLATFORM = "manylinux_2_28"
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
-# The folder of runners on a host, for its shell.
+# Prints the machine and its processors, by their numbers of implementer and part on ARM.
+_PROCESSOR = (
+    "uname -m; grep -E '^(model name|Model|CPU implementer|CPU part)' /proc/cpuinfo | sort -u"
+)
+# The folder of runners on a host and on a device, for its shell.
 _BASE = '"${XDG_CACHE_HOME:-$HOME/.cache}"/etdev/runners'
+_ADB_BASE = '"${TMPDIR:-/data/local/tmp}"/etdev/runners'
+_INSTALLED = {"ssh": "apt install openssh-client", "adb": "apt install adb"}
 
 
 @frozen
@@ -46,15 +54,41 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Its name in a summary: `cortex-a76 (qemu)`, or the host."""
-        return f"{self.model} (qemu)" if self.model else self.target.host
+        """Its name in a summary: `cortex-a76 (qemu)`, the host, or how it is reached."""
+        return f"{self.model} (qemu)" if self.model else self.target.host or self.target.on
+
+    @property
+    def here(self) -> bool:
+        """True if its programs are processes of this machine."""
+        return bool(self.model) or self.target.on == LOCAL
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """The words that start a command of a shell there."""
+        if self.target.on.partition(":")[0] != ADB:
+            return (*_SSH, self.target.host)
+        device = ("-s", self.target.host) if self.target.host else ()
+        # A terminal would change bytes on their way.
+        return ("adb", *device, "shell", "-T")
 
     @property
     def cure(self) -> str:
         """The advice if nothing runs there."""
         if self.model:
             return f"name one of the models that qemu-{self.target.processor} -cpu help lists"
-        return f"try {shlex.join([*_SSH, self.target.host])} true"
+        return "see etdev check" if self.here else f"try {shlex.join(self.shell)} true"
+
+    def facts(self) -> dict[str, str]:
+        """Return its name, triple, wheel and processor, which a lock records.
+
+        Raises:
+            RunError: The host can't be reached.
+        """
+        known = {"name": self.name, "triple": self.target.triple, "wheel": self.wheel().digest()}
+        if not self.model:
+            told = self.ask(_PROCESSOR).splitlines()
+            return {**known, "processor": ", ".join(" ".join(line.split()) for line in told)}
+        return {**known, "processor": self.model}
 
     def wheel(self) -> Wheel:
         """Return ExecuTorch for the target: the folder that it names, else pip's wheel for it.
@@ -90,8 +124,12 @@ class Place:
         Raises:
             RunError: The emulator is not installed.
         """
+        if self.target.on == LOCAL:
+            return (str(program),)
         if not self.model:
-            return (*_SSH, self.target.host, f"exec {_there(program)}/runner")
+            threads = os.environ.get(_THREADS, "")
+            setting = f"{_THREADS}={shlex.quote(threads)} " if threads else ""
+            return (*self.shell, f"{setting}exec {self._there(program)}/runner")
         emulator = f"qemu-{self.target.processor}"
         if not shutil.which(emulator):
             raise RunError("target", f"{emulator} is not installed", "apt install qemu-user")
@@ -99,13 +137,13 @@ class Place:
         return (emulator, "-cpu", self.model, "-L", root, str(program))
 
     def send(self, program: Path, wheel: Wheel) -> None:
-        """Copy a program with ExecuTorch's libraries to the host, unless it has them.
+        """Copy a program with ExecuTorch's libraries there, unless it has them.
 
         Raises:
             RunError: The host can't be reached, or has no room.
         """
-        folder = _there(program)
-        if self.model or self.ask(f"test -e {folder}/runner || echo new").strip() != "new":
+        folder = self._there(program)
+        if self.here or self.ask(f"test -e {folder}/runner || echo new").strip() != "new":
             return
         files = [program, *(library.path for library in wheel.libraries())]
         words = [word for file in files for word in ("-C", str(file.parent), file.name)]
@@ -142,23 +180,26 @@ class Place:
         Raises:
             RunError: It can't be reached, or the command fails.
         """
-        words = [*_SSH, self.target.host]
+        words = self.shell
         try:
             done = subprocess.run(
                 [*words, command], stdin=given, capture_output=True, timeout=_LIMIT_S
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise RunError(self.name, f"can't be reached: {error}", "install ssh") from error
+        except OSError as error:
+            cure = _INSTALLED[words[0]]
+            raise RunError(self.name, f"can't be reached: {error}", cure) from error
+        except subprocess.TimeoutExpired as error:
+            raise RunError(self.name, f"{words[0]} took over {_LIMIT_S} s", self.cure) from error
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
-            what = f"ssh failed: {(said or [f'exit code {done.returncode}'])[-1]}"
+            what = f"{words[0]} failed: {(said or [f'exit code {done.returncode}'])[-1]}"
             raise RunError(self.name, what, self.cure)
         return done.stdout.decode(errors="replace")
 
-
-def _there(program: Path) -> str:
-    """Return the folder of a program on the host, by its digest."""
-    return f"{_BASE}/{blake3(program.read_bytes()).hexdigest()[:24]}"
+    def _there(self, program: Path) -> str:
+        """Return the folder of a program there, by its digest."""
+        base = _ADB_BASE if self.shell[0] == "adb" else _BASE
+        return f"{base}/{blake3(program.read_bytes()).hexdigest()[:24]}"
 
 
 def downloaded(processor: str) -> Path:

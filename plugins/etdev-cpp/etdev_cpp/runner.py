@@ -22,7 +22,9 @@ from etdev.runtime.runners import CallResult, Calls, Program
 from etdev.schema.target import Target
 from etdev_cpp import build
 from etdev_cpp.frames import Reader, framed, number, several, text, value
+from etdev_cpp.libraries import linked
 from etdev_cpp.place import Place
+from etdev_cpp.wheel import Wheel
 
 NAME = "the C++ runtime"
 # Where the delegate of OpenVINO finds OpenVINO.
@@ -52,6 +54,18 @@ class CppRunner:
     def emulated(self) -> bool:
         """True if its times say nothing about the target."""
         return bool(self.place and self.place.model)
+
+    def lacking(self, backends: Iterable[str]) -> list[str]:
+        """Return the backends that its runtime lacks, as far as it runs; else its libraries."""
+        if self._child and self._child.is_running:
+            return self._lacks(list(backends), ())[0]
+        wheel = self.place.wheel() if self.place else Wheel.here()
+        return list(linked(backends, wheel.libraries()).missing)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return what a lock records of where it runs."""
+        return self.place.facts() if self.place else {"name": self.name}
 
     def on_target(self, target: Target) -> list[CppRunner]:
         """Return its runners for a target."""
@@ -95,7 +109,12 @@ class CppRunner:
     def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
         """Return the backends and the kernels that the wheel's libraries lack for a method."""
         backends = list(dict.fromkeys(delegate.backend_id for delegate in method.delegates))
-        order = framed([b"k", *several(backends, text), *several(method.operators, text)])
+        return self._lacks(backends, method.operators)
+
+    def _lacks(
+        self, backends: Sequence[str], kernels: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        order = framed([b"k", *several(backends, text), *several(kernels, text)])
         outcome = self._ask(order, lambda reader: (reader.texts(), reader.texts()))
         if outcome.failure:
             cure = self.place.cure if self.place else "report this"
@@ -150,7 +169,7 @@ class CppRunner:
 
     def _paths(self, program: Path, data: Path | None) -> tuple[str, str]:
         """Return the paths of a program and its data where it runs."""
-        if not self.place or self.place.model:
+        if not self.place or self.place.here:
             return str(program), str(data or "")
         parts = {"program.pte": program} | ({"program.ptd": data} if data else {})
         digest = blake3(b"".join(file.read_bytes() for file in parts.values())).hexdigest()

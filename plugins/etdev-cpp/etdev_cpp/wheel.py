@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from attrs import field, frozen
+from blake3 import blake3
 
 from etdev.errors import RunError
 from etdev_cpp.libraries import RUNTIME, Library, installed, libraries_in, link_flags
@@ -63,6 +64,11 @@ class Wheel:
     def libraries(self) -> tuple[Library, ...]:
         """Return its shared libraries for C++."""
         return libraries_in(self.folder)
+
+    def digest(self) -> str:
+        """Return its version, and a digest of its libraries."""
+        contents = blake3(b"".join(library.path.read_bytes() for library in self.libraries()))
+        return f"executorch {self.version} {contents.hexdigest()[:16]}"
 
     def link_flags(self) -> list[str]:
         """Return the linker's options for all of its libraries, there or beside the program."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import shutil
 import subprocess
@@ -13,15 +14,17 @@ import torch
 from attrs import evolve
 from etdev_cpp.app import rendered, write
 from etdev_cpp.frames import raw
+from etdev_cpp.interface import methods_of
 from etdev_cpp.wheel import Wheel
 from executorch.exir import ExecutorchBackendConfig
 from support.emulator import PI, emulated
-from support.models.matrix import LARGE, SMALL
+from support.models.matrix import LARGE, SMALL, Case, one
 from support.shell import fails, succeeds
 from torch import nn
 from torch.export import Dim
 
 from etdev import Device, Lowerer
+from etdev.app import ProgramFile
 from etdev.errors import RunError
 from etdev.pte.read import read
 from etdev.upstream.trees import flat
@@ -58,6 +61,73 @@ class Total(nn.Module):
         return self.total * x
 
 
+class Images(nn.Module):
+    """Convolutions over images, of which a call has several."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+class Recurrent(nn.Module):
+    """A GRU that goes on from the state of the call before."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(4, 6)
+        self.register_buffer("hidden", torch.zeros(1, 6))
+
+    def forward(self, steps):
+        outputs, hidden = self.gru(steps, self.hidden)
+        self.hidden.copy_(hidden)
+        return outputs, hidden.sum(-1)
+
+
+class Attention(nn.Module):
+    """A layer with a cache, which one method fills and another goes on with."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("keys", torch.zeros(6, 8))
+
+    def forward(self, tokens, position):
+        self.keys.index_copy_(0, position, self.key(tokens))
+        later = torch.arange(6)[None] > position[:, None]
+        scores = self.query(tokens) @ self.keys.T
+        return torch.softmax(scores.masked_fill(later, -1e9), -1) @ self.keys
+
+
+def images():
+    runs = [(torch.randn(count, 3, 8, 8),) for count in (2, 5, 1)]
+    return one(Images().eval(), *runs, dynamic_shapes=({0: Dim("count", min=1, max=5)},))
+
+
+def recurrent():
+    return one(Recurrent().eval(), *[(torch.randn(3, 4),) for _ in range(3)])
+
+
+def decoder():
+    net, tokens = Attention().eval(), torch.randn(6, 8)
+    calls = [("prefill", (tokens[:3], torch.arange(3)))]
+    calls += [("decode", (tokens[i : i + 1], torch.tensor([i]))) for i in (3, 4, 5)]
+    with torch.no_grad():
+        programs = {name: torch.export.export(net, dict(calls)[name]) for name in dict(calls)}
+
+    def eager():
+        fresh = copy.deepcopy(net)
+        return {"prefill": fresh, "decode": fresh}
+
+    return Case(programs, eager, calls)
+
+
+MODELS = {"images": images, "recurrent": recurrent, "decoder": decoder, **SMALL, **LARGE}
+REAL = ["images", "minilm_l6", "recurrent", "decoder", "int8_conv_net"]
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A working directory for each test, so that messages hold short paths."""
@@ -67,9 +137,26 @@ def here(tmp_path, monkeypatch):
 
 def built(folder):
     """Build a project, which has to give no warning, and return its binary."""
-    done = subprocess.run(["./build.sh"], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    (binary,) = (path for path in (folder / "build").iterdir() if not path.suffix)
+    run("./build.sh", folder)
+    return binary_in(folder / "build")
+
+
+def run(command, folder):
+    """Run a command in a project, for which a compiler's warning is an error."""
+    done = subprocess.run(
+        command.split(),
+        cwd=folder,
+        env={**os.environ, "CXXFLAGS": "-Werror"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def binary_in(folder):
+    (binary,) = (path for path in folder.iterdir() if not path.suffix)
     return binary
 
 
@@ -94,14 +181,15 @@ def ran(folder, binary, calls):
     return done.stdout.splitlines()
 
 
-def assert_prints(folder, calls, eager, tolerance=1e-5, binary=None):
+def assert_prints(folder, calls, eager, tolerance=1e-5, binary=None, named=False):
     """Compare the files and the lines of a run with eager PyTorch."""
     lines = iter(ran(folder, binary or built(folder), calls))
     for number, (method, inputs) in enumerate(calls):
         with torch.no_grad():
             expected = flat(eager[method](*copy.deepcopy(inputs)))
         for index, value in enumerate(expected):
-            line, name = next(lines), f"{number + 3}.{method} output{index}"
+            output = "output" if named and len(expected) == 1 else f"output{index}"
+            line, name = next(lines), f"{number + 3}.{method} {output}"
             if not isinstance(value, torch.Tensor):
                 assert line == f"{name}: {value}"
                 continue
@@ -119,10 +207,21 @@ def assert_prints(folder, calls, eager, tolerance=1e-5, binary=None):
     assert next(lines, None) is None
 
 
-def case_of(model, folder):
-    case = {**SMALL, **LARGE}[model]()
-    path = Lowerer(["cpu"]).lower(dict(case.programs)).save(folder / f"{model}.pte")
-    return case, write(path, folder / "app")
+def case_of(model, folder, target=None):
+    torch.manual_seed(0)
+    case = MODELS[model]()
+    lowered = Lowerer(["cpu"]).lower(dict(case.programs))
+    path = lowered.save(folder / f"{model}.pte", with_ledger=True)
+    return case, write(path, folder / "app", target=target)
+
+
+def on(model, binary, folder):
+    """Return a script that runs a binary on an emulated model of processor."""
+    script = folder / f"on-{model}"
+    words = f"qemu-aarch64 -cpu {model} -L /usr/{PI.triple} {binary}"
+    script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +232,13 @@ def app(tmp_path_factory):
     eager = {"scale": Scale(), "layer": nn.Linear(3, 2).eval(), "read-flags": Flags()}
     total = torch.arange(4.0)
     eager.update(add=Total(total, adds=True), show=Total(total, adds=False))
+    eager["decode"] = Attention().eval()
     calls = [
         *[("scale", (torch.randn(rows, 3),)) for rows in (4, 8, 1, 5)],
         ("layer", (torch.randn(1, 3),)),
         ("read-flags", (x, flags, image)),
         *[(name, (torch.randn(4),)) for name in ("show", "add", "show", "add", "show")],
+        *[("decode", (torch.randn(1, 8), torch.tensor([position]))) for position in range(6)],
     ]
     shapes = {"scale": ({0: Dim("n", min=1, max=8)},)}
     methods = {
@@ -146,17 +247,17 @@ def app(tmp_path_factory):
     }
     config = ExecutorchBackendConfig(external_constants=True)
     base = tmp_path_factory.mktemp("app")
-    path = Lowerer([]).lower(methods).save(base / "my-net.pte", config)
+    path = Lowerer([]).lower(methods).save(base / "my-net.pte", config, with_ledger=True)
     folder = write(path, base / "app")
     return calls, eager, folder, built(folder)
 
 
 def test_an_app_prints_what_eager_prints(app):
     calls, eager, folder, binary = app
-    assert_prints(folder, calls, eager, binary=binary)
+    assert_prints(folder, calls, eager, binary=binary, named=True)
     (data,) = folder.parent.glob("*.ptd")
     text = (folder / "model.h").read_text()
-    assert "static constexpr std::array<int32_t, 2> kInput0Sizes{8, 3};" in text
+    assert "static constexpr std::array<int32_t, 2> kXSizes{8, 3};" in text
     assert f'kData = "{data.name}"' in text
     assert "kShareArenas = true" in text
     scale = next(m for m in read(folder / "my-net.pte").methods if m.name == "scale")
@@ -166,12 +267,17 @@ def test_an_app_prints_what_eager_prints(app):
 def test_a_call_that_does_not_fit_is_an_error_with_its_line(app):
     _, _, folder, binary = app
     (folder / "four.bin").write_bytes(raw(torch.ones(4)))
+    (folder / "seven.bin").write_bytes(raw(torch.tensor([7])))
     errors = {
-        "layer four.bin:1x4": "1: input 0 of layer has other sizes than the method takes",
+        "layer four.bin:1x4": "1: input_1 of layer has other sizes than the method takes",
         "layer four.bin:1x3": "1: ./four.bin is not a file of these sizes",
         "layer gone.bin:1x3": "1: ./gone.bin is not a file of these sizes",
         "layer": "1: an input is missing",
         "\nbackward 1": "2: the program has no such method",
+        "decode decode.tokens.bin:1x8 seven.bin:1": (
+            "1: decode: Error::InvalidArgument; an input is out of range, or its state is full: "
+            "it has keys of 6 x 8"
+        ),
     }
     for line, error in errors.items():
         (folder / "bad.txt").write_text(line)
@@ -192,31 +298,71 @@ def test_a_call_that_does_not_fit_is_an_error_with_its_line(app):
 
 
 @pytest.mark.suite
-@pytest.mark.parametrize(
-    "model", ["kv_cache", "minilm_l6", "dynamic_batch", "conv_net", "two_methods"]
-)
+@pytest.mark.parametrize("model", REAL)
 def test_an_app_of_a_real_model_prints_what_eager_prints(model, tmp_path):
     case, folder = case_of(model, tmp_path)
-    assert_prints(folder, case.calls * 2, case.eager(), case.tolerance)
+    assert_prints(folder, case.calls, case.eager(), case.tolerance, named=True)
 
 
 @emulated
-@pytest.mark.parametrize("model", ["dynamic_batch", "two_methods"])
+@pytest.mark.parametrize("model", [pytest.param(model, marks=pytest.mark.suite) for model in REAL])
 def test_an_app_for_another_processor_prints_what_eager_prints(model, tmp_path):
-    case = {**SMALL, **LARGE}[model]()
-    path = Lowerer(["cpu"]).lower(dict(case.programs)).save(tmp_path / "net.pte")
-    folder = write(path, tmp_path / "app", target=PI)
-    assert "CMAKE_CXX_COMPILER aarch64-linux-gnu-g++" in (folder / "toolchain.cmake").read_text()
+    case, folder = case_of(model, tmp_path, PI)
     program = built(folder)
     # The folder that is copied to a board has all that it needs.
     away = shutil.copytree(folder / "build", tmp_path / "away")
-    assert {"net.pte", "libexecutorch.so"} <= {file.name for file in away.iterdir()}
     shutil.move(folder / "build", tmp_path / "gone")
-    binary = tmp_path / "emulated"
-    words = f"qemu-aarch64 -cpu cortex-a76 -L /usr/{PI.triple} {away / program.name}"
-    binary.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-    binary.chmod(0o755)
-    assert_prints(folder, case.calls, case.eager(), case.tolerance, binary=binary)
+    binary = on("cortex-a76", away / program.name, tmp_path)
+    assert_prints(folder, case.calls, case.eager(), case.tolerance, binary, named=True)
+
+
+@emulated
+def test_cmake_builds_and_installs_it_for_another_processor(tmp_path):
+    if not shutil.which("cmake"):
+        pytest.skip("CMake is not installed")
+    case, folder = case_of("decoder", tmp_path, PI)
+    run("cmake -B build -DCMAKE_TOOLCHAIN_FILE=toolchain.cmake", folder)
+    run("cmake --build build", folder)
+    away = tmp_path / "away"
+    run(f"cmake --install build --prefix {away}", folder)
+    shutil.rmtree(folder / "build")
+    assert {"decoder.pte", "libexecutorch.so", "calls.txt"} <= {
+        file.name for file in away.iterdir()
+    }
+    binary = on("cortex-a53", binary_in(away), tmp_path)
+    assert_prints(folder, case.calls, case.eager(), binary=binary, named=True)
+
+
+@pytest.mark.suite
+def test_cmake_builds_and_installs_it_here(tmp_path):
+    if not shutil.which("cmake"):
+        pytest.skip("CMake is not installed")
+    case, folder = case_of("recurrent", tmp_path)
+    run("cmake -B build", folder)
+    run("cmake --build build", folder)
+    run(f"cmake --install build --prefix {tmp_path / 'away'}", folder)
+    binary = binary_in(tmp_path / "away")
+    assert_prints(folder, case.calls, case.eager(), binary=binary, named=True)
+
+
+class Named(nn.Module):
+    """Arguments and results whose names mean something else in C++."""
+
+    def forward(self, default, pair, *, more):
+        return {"class": default + pair[0], "two words": (pair[1] * 2, more["x"]), "2nd": -default}
+
+
+def test_values_have_the_names_of_the_model(tmp_path):
+    a, b, c, d = torch.eye(4)
+    exported = torch.export.export(Named(), (a, [b, c]), {"more": {"x": d}})
+    path = Lowerer([]).lower(exported).save(tmp_path / "net.pte", with_ledger=True)
+    source = ProgramFile(path)
+    (method,) = methods_of(source.artifact, source.plan)
+    assert [name for name, _ in method.inputs] == ["default_", "pair_0", "pair_1", "more_x"]
+    outputs = ["class_", "two_words_0", "two_words_1", "output2nd"]
+    assert [name for name, _ in method.outputs] == outputs
+    (numbered,) = methods_of(source.artifact)
+    assert [name for name, _ in numbered.outputs] == [f"output{i}" for i in range(4)]
 
 
 def test_the_command_writes_the_project_or_nothing(here):
@@ -233,13 +379,17 @@ def test_the_command_writes_the_project_or_nothing(here):
     assert "can't be written" in fails("new", "app", path, here / "gone" / "x")
 
 
+def texts_of(artifact):
+    return rendered(artifact, methods_of(artifact))
+
+
 def test_only_the_libraries_that_a_file_needs_are_linked(mlp_pte):
-    texts = rendered(read(mlp_pte))
+    texts = texts_of(read(mlp_pte))
     libraries = {f"executorch{name}" for name in ("", "_backend_xnnpack", "_threadpool")}
     libraries.add("executorch_kernels_optimized")
     assert set(re.findall(r" -l(\w+)", texts["build.sh"])) == libraries
     relu = Lowerer(["cpu"]).lower(nn.ReLU(), (torch.ones(2),))
-    alone = rendered(read(relu.save(mlp_pte.parent / "relu.pte")))
+    alone = texts_of(read(relu.save(mlp_pte.parent / "relu.pte")))
     assert set(re.findall(r" -l(\w+)", alone["build.sh"])) == {*libraries} - {
         "executorch_kernels_optimized"
     }
@@ -250,8 +400,8 @@ def test_a_value_without_a_type_in_cpp_is_refused(mlp_pte):
     (method,) = artifact.methods
     odd = evolve(method, inputs=(evolve(method.inputs[0], dtype="complex64"),))
     with pytest.raises(RunError) as caught:
-        rendered(evolve(artifact, methods=(odd,)))
-    assert "input 0 of forward is complex64, which has no type in C++" in str(caught.value)
+        methods_of(evolve(artifact, methods=(odd,)))
+    assert "input0 of forward is complex64, which has no type in C++" in str(caught.value)
 
 
 def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):
@@ -259,7 +409,7 @@ def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):
     (method,) = artifact.methods
     foreign = [evolve(delegate, backend_id="MyBackend") for delegate in method.delegates]
     with pytest.raises(RunError) as caught:
-        rendered(evolve(artifact, methods=(evolve(method, delegates=foreign),)))
+        texts_of(evolve(artifact, methods=(evolve(method, delegates=foreign),)))
     assert caught.value.what == "no library of ExecuTorch's wheel has MyBackend"
 
 
@@ -297,13 +447,13 @@ def on_gpu(artifact):
 
 
 def test_only_a_program_for_a_gpu_has_one_stream_for_its_delegates(mlp_pte, cuda_wheel):
-    assert "stream" not in rendered(read(mlp_pte))["model.h"]
-    texts = rendered(on_gpu(read(mlp_pte)))
+    assert "stream" not in texts_of(read(mlp_pte))["model.h"]
+    texts = texts_of(on_gpu(read(mlp_pte)))
     assert "CallerStreamGuard guard(stream);\n    auto outputs = module_.exec" in texts["model.h"]
     assert "#include <executorch/extension/cuda/caller_stream.h>" in texts["model.h"]
     # As the CUDA delegate's library needs it.
     assert "-lexecutorch_extension_cuda" in texts["build.sh"]
-    assert "executorch::extension_cuda" in texts["CMakeLists.txt"]
+    assert "libexecutorch_extension_cuda.so" in texts["CMakeLists.txt"]
 
 
 @pytest.fixture
@@ -341,7 +491,7 @@ def test_an_app_for_a_gpu_builds_and_its_calls_run_on_one_stream(mlp_pte, cuda_w
     subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", str(backend)], check=True)
     backend.write_bytes(backend.read_bytes() + b"\0CudaBackend\0libexecutorch_extension_cuda.so\0")
     folder = write(mlp_pte, tmp_path / "net-app")
-    for name, text in rendered(on_gpu(read(mlp_pte))).items():
+    for name, text in texts_of(on_gpu(read(mlp_pte))).items():
         (folder / name).write_text(text)
     binary = built(folder)
     done = subprocess.run([binary, "calls.txt"], cwd=folder, capture_output=True, text=True)

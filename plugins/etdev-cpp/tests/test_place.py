@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
+from attrs import evolve
 from etdev_cpp import place, runner
 from support.emulator import PI, emulated
-from support.shell import MLP, fails, succeeds
+from support.shell import MLP, fails, invoke, succeeds
+from support.toys.accelerator import Accelerator
 from torch import nn
 
-from etdev import Lowerer, VerifyError
-from etdev.errors import RunError
+from etdev import Device, Lowerer, VerifyError
+from etdev.errors import PluginError, RunError
+from etdev.pte.read import read
+from etdev.runtime.check import check
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import on_target
 from etdev.schema.target import Target
@@ -55,17 +61,23 @@ def registry(tmp_path, monkeypatch):
 
 @emulated
 def test_a_file_is_verified_on_two_models_of_processor(registry):
-    told = succeeds(f"lower {MLP} -o net.pte --target pi")
+    told = succeeds(f"lower {MLP} -o net.pte --target pi --lock etdev.lock")
     assert "verified over 3 calls in cortex-a53 (qemu), cortex-a76 (qemu) within" in told
+    first, second = json.loads(Path("etdev.lock").read_text())["setup"]["target"]
+    assert (first["name"], first["processor"]) == ("cortex-a53 (qemu)", "cortex-a53")
+    assert first["triple"] == "aarch64-linux-gnu"
+    assert second["wheel"].startswith(f"executorch {version('executorch').partition('+')[0]} ")
+    here = fails(f"lower {MLP} -o other.pte --plugin cpu --locked")
+    assert "the list of processors that verify was" in here
     ran = succeeds(f"run net.pte --target pi --check {MLP}")
     assert "latency: not told, since an emulator ran it" in ran
     assert succeeds("check net.pte --target pi") == "net.pte: loads on qemu\n"
     sizes = json.loads(succeeds("size net.pte --target pi --json"))
     assert sizes["missing"] == []
     assert "executorch-" in sizes["link"][0]
-    # OpenVINO has no library in ExecuTorch's wheel for aarch64.
+    # Its library is in ExecuTorch's wheel for aarch64, but it finds no OpenVINO there.
     refused = fails(f"lower {MLP} -o other.pte --target pi --plugin openvino")
-    assert "OpenvinoBackend" in refused
+    assert "openvino: needs OpenvinoBackend, which the target's ExecuTorch lacks" in refused
 
 
 @emulated
@@ -142,6 +154,7 @@ def test_a_file_is_verified_on_a_host(ssh, box, mlp_lowered, mlp_pte):
     assert known.runners == ("box",)
     assert known.calls == 3
     (own,) = on_target(box)
+    assert own.facts["processor"].startswith(platform.machine())
     # Once: the runner with the libraries, and each program until the runner is closed.
     assert len(list((ssh.folder / "cache/etdev/runners").iterdir())) == 1
     assert len(list(ssh.temporary.iterdir())) == 1
@@ -165,3 +178,71 @@ def test_a_lost_host_is_a_named_error(ssh, box, mlp_lowered, monkeypatch):
 def test_the_models_of_a_target_are_those_of_its_emulator():
     assert [each.name for each in place.Place.of(PI)] == ["cortex-a53 (qemu)", "cortex-a76 (qemu)"]
     assert Target("aarch64-linux-gnu", on="qemu:max").models == ("max",)
+
+
+@emulated
+def test_what_a_target_lacks_is_left_out_or_refused_before_compiling(registry, monkeypatch):
+    monkeypatch.setattr("etdev.delegate.compile.Compiler.compile", None)
+    (registry / "registry.toml").write_text(
+        REGISTRY.replace('plugins = ["cpu"]', 'memory = "10 kB"')
+    )
+    refused = fails(f"lower {MLP} -o net.pte --target pi")
+    assert refused.startswith("target: has 9.8 KiB of memory, and the weights alone take 1")
+    x = torch.randn(2, 8)
+    on_cuda = Accelerator(ops=("addmm.default",), device=Device("cuda", 0))
+    with pytest.raises(PluginError, match="needs the device cuda:0, which the target lacks"):
+        Lowerer([on_cuda], target=PI).plan(torch.export.export(nn.Linear(8, 8), (x,)))
+
+
+@emulated
+def test_a_plugin_whose_backend_the_target_lacks_is_left_out_with_a_line(registry):
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    (registry / "registry.toml").write_text(REGISTRY.replace('plugins = ["cpu"]', ""))
+    done = invoke(f"lower {MLP} -o net.pte --target pi")
+    assert done.exit_code == 0
+    line = "openvino is left out: it needs OpenvinoBackend, which the target's ExecuTorch lacks"
+    assert line in done.stderr
+    assert {d.backend_id for m in read("net.pte").methods for d in m.delegates} == {
+        "XnnpackBackend"
+    }
+
+
+def test_a_file_that_takes_more_memory_than_the_target_has_is_a_problem(mlp_pte, box):
+    (problem,) = check(mlp_pte, place=evolve(box, memory="10 kB"))
+    assert problem.startswith("it takes ")
+    assert problem.endswith("of memory, and the target has 9.8 KiB")
+
+
+# Nothing here has a device, so this adb is a stand-in: a shell on this machine.
+ADB = """#!/bin/sh
+[ "$1 $2" = "-s emulator-5554" ] || { echo "error: device '$2' not found" >&2; exit 1; }
+[ "$3 $4" = "shell -T" ] || exit 2
+shift 4
+exec sh -c "$*"
+"""
+
+
+@pytest.fixture
+def adb(tmp_path, monkeypatch):
+    """A stand-in for adb, and the folder in which its device keeps what it gets."""
+    (tmp_path / "adb").write_text(ADB)
+    (tmp_path / "adb").chmod(0o755)
+    device = tmp_path / "device"
+    device.mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(device))
+    yield device
+    runner._runner_at.cache_clear()
+
+
+def test_a_file_is_verified_on_a_device_behind_a_stand_in_for_adb(adb, box, mlp_lowered):
+    there = evolve(box, on="adb:emulator-5554")
+    assert mlp_lowered.verify(target=there, strict=True).runners == ("emulator-5554",)
+    assert [file.name for file in (adb / "etdev").iterdir()] == ["runners"]
+    with pytest.raises(RunError, match="adb failed: error: device 'gone' not found") as caught:
+        on_target(evolve(box, on="adb:gone"))
+    assert caught.value.cure == "try adb -s gone shell -T true"
+
+
+def test_this_machine_may_be_a_target_with_an_executorch_of_its_own(box, mlp_lowered):
+    assert mlp_lowered.verify(target=evolve(box, on="local"), strict=True).runners == ("local",)

@@ -147,14 +147,16 @@ def command(  # noqa: PLR0913 - an argument for each option
         raise click.UsageError("give --no-verify, or --runner and --target, not both")
     options.check_writing(output, None, plugins=names, **others)
     with working(runs=not no_verify) as say:
+        from etdev.runtime.runners import on_target
         from etdev_llm.sources import Recipe
 
+        facts = [each.facts for each in on_target(target, runner)] if target else []
         tokens = _tokens(source, evaluate) if evaluate else []
         job = _Job(source, Recipe(**recipe), max_length, max_source, single_method, limits, say)
         written = options.write(
             say, output, job.lower,
             lambda _, path: None if no_verify else job.verify(path, runner, target),
-            plugins=names, limits=limits, **others,
+            plugins=names, limits=limits, facts=facts, target=target, **others,
         )  # fmt: skip
         found = job.evaluated(output, tokens) if evaluate else None
     body = {**written.document(), "max_length": max_length, "error": None}
