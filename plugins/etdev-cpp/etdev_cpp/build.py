@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,6 +24,7 @@ VARIABLE = "CXX"
 COMPILERS = ("c++", "g++", "clang++")
 CURE = f"install g++ or clang++, or name a compiler with {VARIABLE}; --runner python needs none"
 _LIMIT_S = 600
+_GLIBC = re.compile(rb"GLIBC_(\d+(?:\.\d+)+)\0")
 
 
 @frozen
@@ -104,6 +106,16 @@ def runner(
         what = f"the C++ runner can't be written: {error}"
         raise RunError(str(folder), what, "make that folder writable") from error
     return program
+
+
+def glibc(files: Iterable[Path]) -> str:
+    """Return the oldest glibc that has all that some binaries ask for; empty without glibc."""
+    found = (name for file in files for name in _GLIBC.findall(file.read_bytes()))
+    return max((name.decode() for name in found), key=_numbers, default="")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def compile_program(

@@ -32,7 +32,8 @@ _PLATFORM = "manylinux_2_28"
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 # Prints the machine and its processors, by their numbers of implementer and part on ARM.
 _PROCESSOR = (
-    "uname -m; grep -E '^(model name|Model|CPU implementer|CPU part)' /proc/cpuinfo | sort -u"
+    'echo "$(uname -m), $(nproc) cores"; '
+    "grep -E '^(model name|Model|CPU implementer|CPU part)' /proc/cpuinfo | sort -u"
 )
 # The folder of runners on a host and on a device, for its shell.
 _BASE = '"${XDG_CACHE_HOME:-$HOME/.cache}"/etdev/runners'
@@ -65,6 +66,8 @@ class Place:
     @property
     def shell(self) -> tuple[str, ...]:
         """The words that start a command of a shell there."""
+        if self.here:
+            return ("sh", "-c")
         if self.target.on.partition(":")[0] != ADB:
             return (*_SSH, self.target.host)
         device = ("-s", self.target.host) if self.target.host else ()
@@ -79,19 +82,24 @@ class Place:
         return "see etdev check" if self.here else f"try {shlex.join(self.shell)} true"
 
     def facts(self) -> dict[str, str]:
-        """Return its name, triple, wheel and processor, which a lock records.
+        """Return its name, triple, wheel, glibc and processor, which a lock records.
 
         Raises:
-            RunError: The host can't be reached.
+            RunError: The host can't be reached, or the runner can't be built.
         """
-        known = {"name": self.name, "triple": self.target.triple, "wheel": self.wheel().digest()}
+        wheel = self.wheel()
+        files = [build.runner(wheel=wheel, compiler=self.compiler()), *wheel.paths()]
+        known = {"name": self.name, "triple": self.target.triple, "wheel": wheel.digest()}
+        known["glibc"] = build.glibc(files)
         if not self.model:
             told = self.ask(_PROCESSOR).splitlines()
             return {**known, "processor": ", ".join(" ".join(line.split()) for line in told)}
         return {**known, "processor": self.model}
 
-    def wheel(self) -> Wheel:
+    def wheel(self, headers: bool = True) -> Wheel:
         """Return ExecuTorch for the target: the folder that it names, else pip's wheel for it.
+
+        Without `headers` libraries are enough, as for their sizes.
 
         Raises:
             RunError: pip can't download it, or the folder lacks headers or libraries.
@@ -99,7 +107,7 @@ class Place:
         named = self.target.executorch
         folder = Path(named).expanduser() if named else downloaded(self.target.processor)
         wheel = Wheel(folder)
-        if not wheel.link_flags() or not all(path.is_dir() for path in wheel.includes):
+        if not wheel.libraries() or (headers and not all(p.is_dir() for p in wheel.includes)):
             what = f"{folder} has no include/ and lib/ of ExecuTorch"
             raise RunError("target", what, "give the folder of its package as executorch")
         return wheel
@@ -112,10 +120,11 @@ class Place:
         """
         triple = self.target.triple
         sysroot = [f"--sysroot={self.target.sysroot}"] if self.target.sysroot else []
-        for words in ([f"{triple}-g++"], ["clang++", f"--target={triple}"]):
+        zig = ["zig", "c++", "-target", triple.replace("-unknown-", "-")]
+        for words in ([f"{triple}-g++"], ["clang++", f"--target={triple}"], zig):
             if shutil.which(words[0]):
                 return build.Compiler.of([*words, *sysroot])
-        what = f"a C++ compiler for it is missing: {triple}-g++ or clang++"
+        what = f"a C++ compiler for it is missing: {triple}-g++, clang++ or zig"
         raise RunError("target", what, f"apt install g++-{triple}")
 
     def command(self, program: Path) -> tuple[str, ...]:
@@ -145,7 +154,7 @@ class Place:
         folder = self._there(program)
         if self.here or self.ask(f"test -e {folder}/runner || echo new").strip() != "new":
             return
-        files = [program, *(library.path for library in wheel.libraries())]
+        files = [program, *wheel.paths()]
         words = [word for file in files for word in ("-C", str(file.parent), file.name)]
         with tempfile.TemporaryFile() as packed:
             subprocess.run(["tar", "-cz", *words], stdout=packed, check=True)

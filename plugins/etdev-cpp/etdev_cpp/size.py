@@ -57,7 +57,7 @@ def command(
         from etdev_cpp.place import Place
 
         plan = Plan.read(plan_file) if plan_file else None
-        libraries = Place(target).wheel().libraries() if target else None
+        libraries = Place(target).wheel(headers=False).libraries() if target else None
         needs = needs_of(program, plan, libraries)
         if operators:
             write_operators(needs.footprint, operators)

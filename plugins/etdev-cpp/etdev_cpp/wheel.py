@@ -65,9 +65,13 @@ class Wheel:
         """Return its shared libraries for C++."""
         return libraries_in(self.folder)
 
+    def paths(self) -> list[Path]:
+        """Return the paths of its libraries."""
+        return [library.path for library in self.libraries()]
+
     def digest(self) -> str:
         """Return its version, and a digest of its libraries."""
-        contents = blake3(b"".join(library.path.read_bytes() for library in self.libraries()))
+        contents = blake3(b"".join(path.read_bytes() for path in self.paths()))
         return f"executorch {self.version} {contents.hexdigest()[:16]}"
 
     def link_flags(self) -> list[str]:

@@ -71,7 +71,10 @@ def test_a_file_is_verified_on_two_models_of_processor(registry):
     assert "the list of processors that verify was" in here
     ran = succeeds(f"run net.pte --target pi --check {MLP}")
     assert "latency: not told, since an emulator ran it" in ran
-    assert succeeds("check net.pte --target pi") == "net.pte: loads on qemu\n"
+    loads, note, _ = succeeds("check net.pte --target pi").splitlines()
+    assert loads == "net.pte: loads on qemu"
+    assert note.startswith("net.pte: note: name cortex-a53 (qemu), triple aarch64-linux-gnu, wheel")
+    assert "glibc 2." in note
     sizes = json.loads(succeeds("size net.pte --target pi --json"))
     assert sizes["missing"] == []
     assert "executorch-" in sizes["link"][0]

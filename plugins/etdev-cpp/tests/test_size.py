@@ -267,3 +267,27 @@ def test_the_listed_kernels_are_enough_and_none_is_too_many(cells, tmp_path):
         assert loads(names)
         for name in names:
             assert not loads([other for other in names if other != name]), name
+
+
+def test_backends_in_libraries_of_their_own_are_found_by_the_target(lowered, here):
+    # As a build for Android may have them: the wheel's libraries under Android's names.
+    folder = here / "android" / "lib"
+    folder.mkdir(parents=True)
+    renamed = {"libexecutorch_backend_xnnpack.so": "libxnnpack_executorch_backend.so"}
+    for library in installed():
+        name = library.path.name
+        if "openvino" not in name and "qnn" not in name:
+            (folder / renamed.get(name, name)).symlink_to(library.path)
+    (here / "registry.toml").write_text(
+        f'[targets.phone]\ntriple = "aarch64-linux-android"\non = "adb"\n'
+        f'executorch = "{folder.parent}"\n'
+    )
+    path = lowered(*nets.mlp())
+    found = json.loads(succeeds("size", path, "--target", "phone", "--json"))
+    needed = {library["file"]: library["needed_for"] for library in found["libraries"]}
+    assert needed["libxnnpack_executorch_backend.so"] == ["XnnpackBackend"]
+    assert "libexecutorch_backend_xnnpack.so" not in needed
+    assert "-lxnnpack_executorch_backend" in found["link"]
+    assert "has no include/ and lib/ of ExecuTorch" in fails(
+        "new", "app", path, "--target", "phone"
+    )
