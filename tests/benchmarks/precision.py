@@ -30,7 +30,7 @@ from etdev_tune.metric import Metric
 from etdev_tune.precision.plugin import Precision
 from etdev_tune.record import LATENCY, Record
 from etdev_tune.report import Estimate, Report, Trial
-from etdev_tune.runners import open_runner
+from etdev_tune.runners import Local
 from etdev_tune.store import Store
 from support.models import crepe, minilm, nets
 from support.results import by_line
@@ -117,7 +117,7 @@ class Judge:
         chosen = [t for t in trials if t.front or is_uniform(t) or t.name == report.chosen]
         (case,) = cases_of(builder.methods, list(calls), least=0)
         case = evolve(case, timed=(0, 1), metric=Metric(score) if score else None)
-        with closing(open_runner("local")) as target:
+        with closing(Local()) as target:
             given = [case], Policy(), Store(None), lambda *_: None
             measurer = Measurer(target, target.fingerprint(), *given)
             self.records: dict[str, Record] = {}

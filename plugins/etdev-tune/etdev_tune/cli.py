@@ -28,7 +28,7 @@ _COLUMNS = (
 # Columns of a search for precisions, before those of the size.
 _PREDICTED = ("predicted", "metric")
 # Options that `tune` takes as they are.
-_PASSED = "budget_s", "tolerance", "objective", "on", "runner", "metric_drop", "max_size", "policy"
+_PASSED = "budget_s", "tolerance", "objective", "runner", "metric_drop", "max_size", "policy"
 # Layers that are shown, the most sensitive ones.
 _TOP = 8
 
@@ -64,11 +64,8 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     "--objective", type=click.Choice(["latency", "size", "memory"]), default="latency",
     show_default=True, help="The cost to reduce; size counts ExecuTorch's libraries, too.",
 )  # fmt: skip
-@click.option(
-    "--on", default="local", show_default=True, metavar="TARGET",
-    help="Where to measure: local, ssh:host, adb, or a command template.",
-)  # fmt: skip
 @options.runner
+@options.target
 @click.option(
     "--threads", "policy", type=click.IntRange(1), default=1, show_default=True,
     help="Threads of the runtime and its delegates.",
@@ -133,7 +130,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev tune net.py:model -o net.pte
     etdev tune net.py:model -o net.pte --budget 2m --tolerance 1e-2 --threads 2
     etdev tune net.py:model -o net.pte --inputs short.pt --inputs long.pt
-    etdev tune net.py:model -o net.pte --on ssh:board
+    etdev tune net.py:model -o net.pte --target pi
     etdev tune net.py:model -o net.pte --runner cpp
     etdev tune -o net.pte --show
 

@@ -100,11 +100,11 @@ class Failure:
 
 @runtime_checkable
 class Runner(Protocol):
-    """A target: this machine, one behind ssh, a device behind adb."""
+    """What measures: this machine, or a target."""
 
     @property
     def name(self) -> str:
-        """Name that the user gave, such as `local` or `ssh:host`."""
+        """Its name in a report: `local`, or that of the host."""
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return what times depend on: CPU, cores, runtime version, backends, operating system.

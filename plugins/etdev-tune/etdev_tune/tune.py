@@ -47,7 +47,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     budget_s: float = 600.0,
     tolerance: float | None = None,
     objective: str = LATENCY,
-    on: Runner | str = "local",
+    on: Runner | None = None,
     runner: str | None = None,
     policy: Policy | int = 1,
     store: str | os.PathLike[str] | bool | None = None,
@@ -92,9 +92,10 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             a precision 1e-2, or any if the metric has a limit.
         objective: `latency`, `size` of the files and of the libraries that a C++ program needs for
             them, or peak `memory`.
-        on: A target, or the name of one: `local`, `ssh:host`, `adb`, a command template.
-        runner: Name of the runtime that runs programs on this machine, such as `cpp`; None for the
-            ones that plugins name for their delegates, else executorch.runtime.
+        on: What measures; None for `target` of the arguments of `Lowerer`, which is this machine
+            by default.
+        runner: Name of the runtime that runs programs, such as `cpp`; None for the ones that
+            plugins name for their delegates, else executorch.runtime, and on a target `cpp`.
         policy: Settings of each measurement, or just the number of threads.
         store: Folder of measurements; None for the one that the environment variable
             ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for none.
@@ -131,7 +132,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     methods = EagerMethod.of_model(model, inputs, kwargs, dynamic_shapes)
     how = Policy(threads=policy) if isinstance(policy, int) else policy
     plugins = tuple(setup.plugins.values())
-    target = open_runner(on, plugins, runner) if isinstance(on, str) else on
+    target = on or open_runner(lowering.get("target"), plugins, runner)
     try:
         say("target", target.name)
         fingerprint = target.fingerprint()
@@ -151,7 +152,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             search.run()
             return finish(search, outputs)
     finally:
-        if isinstance(on, str):
+        if not on:
             target.close()
 
 

@@ -10,20 +10,13 @@ from etdev_tune.cli import _duration
 from support.shell import MLP, fails, invoke, succeeds
 from support.toys.target import Scripted
 
-from etdev.errors import RunError
-
 
 @pytest.fixture
 def target(here, monkeypatch):
     """A target on which every program takes 1 ms, in place of this machine."""
     scripted = Scripted(lambda backends: 1 if backends else 10)
 
-    def open_runner(text, *_):
-        if text != "local":
-            raise RunError(text, "is not there", "start it")
-        return scripted
-
-    monkeypatch.setattr("etdev_tune.tune.open_runner", open_runner)
+    monkeypatch.setattr("etdev_tune.tune.open_runner", lambda *_: scripted)
     # Time for the candidates that are always tried, and for no others.
     monkeypatch.setattr("etdev_tune.search.Search.has_time", lambda _: False)
     return scripted
@@ -87,7 +80,8 @@ def test_inputs_come_from_files_by_method(target, here):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (f"{TUNE} --on box", "box: is not there; start it"),
+        (f"{TUNE} --target box", "box: is not a target; the registry has none; write "
+         '[targets.box] with triple = "aarch64-linux-gnu" into registry.toml'),
         (f"{TUNE} --tolerance -1", "tolerance: is -1.0; give a number of at least 0, such as 1e-3"),
         (f"tune {MLP} -o no/net.pte", "no/net.pte: there is no folder 'no'; create it first"),
         (f"tune {MLP} -o net.txt", "net.txt: does not end in .pte; name it net.pte"),

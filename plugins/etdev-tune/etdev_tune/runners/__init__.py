@@ -1,5 +1,6 @@
-"""Runners: this machine, and targets behind ssh, adb or any command."""
+"""Runners that measure: on this machine, and on the targets of a registry."""
 
-from etdev_tune.runners.target import Local, open_runner
+from etdev_tune.runners.local import Local
+from etdev_tune.runners.remote import OnTarget, open_runner
 
-__all__ = ["Local", "open_runner"]
+__all__ = ["Local", "OnTarget", "open_runner"]

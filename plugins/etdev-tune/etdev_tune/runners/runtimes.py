@@ -1,4 +1,4 @@
-"""Measurements by the runners of etdev, such as `cpp`, on this machine."""
+"""Measurements by the runners of etdev, such as `cpp`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from etdev.app import ProgramFile
 from etdev.errors import RunError
 from etdev.runtime.runners import CallResult, Runner
 from etdev_tune.exchange import Failure, Request, Result
-from etdev_tune.target.facts import THREADS
+from etdev_tune.process.facts import THREADS
 
 _LONG_MS = 1000.0
 
 
 def measured(runner: Runner, request: Request) -> Result | Failure:
-    """Run a program on this machine, in a new process of a runner."""
+    """Run a program in a new process of a runner."""
     file = ProgramFile(request.program)
     sets = [file.inputs(request.method, inputs) for inputs in request.inputs]
     program = file.runnable(next(iter(request.data), None))
@@ -68,11 +68,17 @@ def _timed(request: Request, call: Callable[[int], Sequence[CallResult]]) -> tup
 
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Give the processes that are started meanwhile a number of threads, and of processors."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(allowed)[-count:])
-    try:
-        with patch.dict(os.environ, dict.fromkeys(THREADS, str(count))):
+    """Give the processes that are started meanwhile a number of threads, and of processors.
+
+    On systems without `sched_setaffinity`, such as macOS, they have all processors.
+    """
+    with patch.dict(os.environ, dict.fromkeys(THREADS, str(count))):
+        if not hasattr(os, "sched_setaffinity"):
             yield
-    finally:
-        os.sched_setaffinity(0, allowed)
+            return
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, sorted(allowed)[-count:])
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, allowed)

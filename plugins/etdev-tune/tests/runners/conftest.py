@@ -1,8 +1,7 @@
-"""Targets behind ssh, and a Python to run there."""
+"""A target behind ssh."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,3 @@ def interruptible() -> None:
     """Skip a test that interrupts itself where OpenVINO makes a signal end the process."""
     if "libopenvino" in Path("/proc/self/maps").read_text():
         pytest.skip("OpenVINO's CPU device left an unmapped signal stack, so a signal is a crash")
-
-
-@pytest.fixture
-def python() -> str:
-    """A Python with ExecuTorch."""
-    return sys.executable

@@ -17,11 +17,12 @@ import pytest
 import torch
 from attrs import evolve
 from etdev_tune.exchange import Failure, Request, Result
-from etdev_tune.runners import Local, open_runner
+from etdev_tune.runners import Local
 from support.models import nets
 from support.models.small import Function
 
 from etdev import Lowerer
+from etdev.errors import RunError
 from etdev.runtime.run import run
 
 MODULE, INPUTS = nets.mlp()
@@ -111,7 +112,7 @@ def test_short_calls_are_warmed_up_for_some_time(local: Local, mlp_pte: Path) ->
 
 @pytest.mark.suite
 def test_torch_has_no_threads_beside_the_programs() -> None:
-    words = "from etdev_tune.target.facts import use_threads as use; use(2)"
+    words = "from etdev_tune.process.facts import use_threads as use; use(2)"
     ask = f"import torch; torch.set_num_threads(2); {words}; print(torch.get_num_threads())"
     assert subprocess.check_output([sys.executable, "-c", ask]) == b"1\n"
 
@@ -180,7 +181,7 @@ def test_a_fingerprint_names_what_times_depend_on(local: Local) -> None:
 @pytest.mark.suite
 def test_a_fingerprint_leaves_no_backend_loaded_for_the_runs() -> None:
     pytest.importorskip("openvino")
-    runner = open_runner("local")
+    runner = Local()
     assert "OpenvinoBackend" in runner.fingerprint()["backends"]
     workers = [p for p in psutil.Process().children() if "-u" in p.cmdline()]
     mapped = [each.path for worker in workers for each in worker.memory_maps()]
@@ -193,10 +194,55 @@ def test_a_fingerprint_leaves_no_backend_loaded_for_the_runs() -> None:
 def test_nothing_stays_behind(mlp_pte: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    runner = open_runner("local")
+    runner = Local()
     runner.run(Request(mlp_pte, (INPUTS,)))
     assert [path.name[:13] for path in tmp_path.iterdir()] == ["etdev-worker-"]
     workers = psutil.Process().children(recursive=True)
     runner.close()
     psutil.wait_procs(workers, timeout=5)
     assert list(tmp_path.iterdir()) == []
+
+
+ENDLESS = {"repetitions": 10**9, "seconds": 60}
+
+
+def workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "-u" in child.cmdline()]
+
+
+@pytest.fixture
+def own() -> Iterator[tuple[Local, psutil.Process]]:
+    """A runner of its own, and its worker."""
+    runner, before = Local(), workers()
+    runner.fingerprint()
+    (worker,) = [each for each in workers() if each not in before]
+    yield runner, worker
+    runner.close()
+
+
+@pytest.mark.suite
+def test_a_lost_worker_is_named_and_the_next_run_starts_another(own, mlp_pte) -> None:
+    runner, worker = own
+    runs = []
+
+    def kill() -> None:
+        runs.extend(worker.children())
+        worker.kill()
+
+    threading.Timer(1.0, kill).start()
+    with pytest.raises(RunError, match=r"lost while running .*died of SIGKILL") as lost:
+        runner.run(Request(mlp_pte, (INPUTS,), repetitions=10**9, seconds=3))
+    assert "run it again" in lost.value.cure
+    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
+    # Its result has no reader, so that the run ends, too.
+    assert [len(group) for group in psutil.wait_procs(runs, timeout=30)] == [1, 0]
+
+
+@pytest.mark.suite
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_leaves_nothing(own, mlp_pte) -> None:
+    runner, worker = own
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(Request(mlp_pte, (INPUTS,), **ENDLESS))
+    assert not worker.is_running()

@@ -12,7 +12,7 @@ from etdev_cpp.libraries import installed
 from etdev_cpp.runner import RUNNER
 from etdev_tune.builder import Builder
 from etdev_tune.exchange import Failure, Policy, Request, Result
-from etdev_tune.runners import Local, open_runner, runtimes
+from etdev_tune.runners import Local, runtimes
 from support.models import nets
 from support.models.matrix import SMALL
 from support.models.small import Function
@@ -156,10 +156,3 @@ def test_a_runner_that_can_not_be_used_stops_a_tuning_before_it_lowers(tmp_path,
         etdev.tune(*given, plugins=["cpu"], runner="cpp", store=False)
     with pytest.raises(PluginError, match="gone: not installed"):
         etdev.tune(*given, plugins=["cpu"], runner="gone", store=False)
-
-
-def test_a_runner_is_for_this_machine():
-    with pytest.raises(RunError) as caught:
-        open_runner("ssh:box", runner="cpp")
-    assert str(caught.value) == ("ssh:box: has no runner 'cpp'; measure with it on this machine")
-    assert open_runner("ssh:box", runner="python").name == "ssh:box"

@@ -14,7 +14,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def facts() -> dict[str, str]:
-    """Return what times on this target depend on, by name."""
+    """Return what times on this machine depend on, by name."""
     runtime = import_module("executorch.runtime").Runtime.get()
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     registry = runtime.backend_registry

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from etdev_tune.target.facts import count_memory, peak_bytes, use_threads
+from etdev_tune.process.facts import count_memory, peak_bytes, use_threads
 
 _LONG_NS = 10**9
 
@@ -17,8 +17,8 @@ _LONG_NS = 10**9
 class Work:
     """A run of a program.
 
-    Its order has the fields of a `Request`, with the names of files on the target for its inputs,
-    program and data, and `imports` and `libraries`, which bring kernels.
+    Its order has the fields of a `Request`, with paths as text, and `imports` and `libraries`,
+    which bring kernels.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Work:
             import_module(name)
         for library in order["libraries"]:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
-        sets = torch.load(order["inputs"], weights_only=True)
+        sets = order["inputs"]
         before = count_memory()
         warm = method = self._method()
         outputs = [copied(method.execute(inputs)) for inputs in sets] if order["outputs"] else []

@@ -1,15 +1,12 @@
-"""Worker on a target, which runs programs, each in a process of its own.
+"""Worker that runs programs, each in a process of its own, on a POSIX system.
 
-It needs Python, ExecuTorch and a POSIX system, and no etdev: `Target` sends this file and those
-that it imports. It answers orders until they end:
+It answers orders until they end:
 
-    {"order": "lacking", "names": [...]}    those of the names that no file has
-    {"order": "facts"}                      facts about the target
-    {"order": "run", "files": {...}, ...}   writes files by name, and runs a program as in `Work`
+    {"order": "facts"}      facts about this machine
+    {"order": "run", ...}   runs a program as in `Work`
 
 ExecuTorch is loaded once. Every run is a fork in which no program has been loaded yet, and which
-need not wait for imports. The files lie in a folder that is removed at the end, which is also that
-of the worker if it can't go on, as on a full disk.
+need not wait for imports. What it logs lies in a folder that is removed at the end.
 """
 
 from __future__ import annotations
@@ -17,28 +14,26 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Callable
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import IO, Any
 
 from etdev.runtime.ending import ending, first_error
 from etdev.runtime.loading import load_runtime
-from etdev_tune.target.facts import facts
-from etdev_tune.target.messages import receive, send
-from etdev_tune.target.work import Work
+from etdev_tune.process.facts import facts
+from etdev_tune.process.messages import receive, send
+from etdev_tune.process.work import Work
 
-_FORK = multiprocessing.get_context("fork")
 _LOG = "run.log"
 _FACTS_LIMIT_S = 20.0
 
 
-def main(orders: IO[bytes]) -> None:
+def main() -> None:
     """Answer orders until they end."""
+    orders = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     # The client has to notice that the worker is gone, even while a run goes on.
     os.register_at_fork(after_in_child=answers.close)
@@ -68,22 +63,12 @@ def answer(orders: IO[bytes], order: dict[str, Any]) -> Any:
 
     Raises:
         EOFError: The client is gone.
-        OSError: The disk is full, say.
+        OSError: Raised in the fork.
     """
-    if order["order"] == "lacking":
-        return [name for name in order["names"] if not Path(name).exists()]
     if order["order"] == "facts":
         # Asking for backends loads their libraries. OpenVINO's, loaded before a run fixes its
         # threads, takes one for each processor, and twice the time.
         return forked(orders, facts, _FACTS_LIMIT_S)
-    files, needed = order["files"], {order["inputs"], order["program"], *order["data"]}
-    if shutil.disk_usage(".").free < sum(map(len, files.values())):
-        # Those of earlier orders are sent again when they are needed.
-        for file in Path().iterdir():
-            if file.is_file() and file.name not in needed:
-                file.unlink()
-    for name, content in files.items():
-        Path(name).write_bytes(content.numpy())
     return forked(orders, Work(order).result, float(order["timeout_s"]))
 
 
@@ -95,7 +80,9 @@ def forked(orders: IO[bytes], work: Callable[[], Any], limit_s: float) -> Any:
         OSError: Raised there.
     """
     reading, writing = os.pipe()
-    process = _FORK.Process(target=worked, args=(reading, writing, work))
+    process = multiprocessing.get_context("fork").Process(
+        target=worked, args=(reading, writing, work)
+    )
     process.start()
     os.close(writing)
     found: Any = None
@@ -146,3 +133,7 @@ def logged() -> str:
     with open(_LOG, encoding="utf-8", errors="replace") as log:
         error = first_error(log)
     return f" ({error})" if error else ""
+
+
+if __name__ == "__main__":
+    main()

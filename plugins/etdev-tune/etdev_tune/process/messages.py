@@ -19,7 +19,7 @@ def send(stream: IO[bytes], value: Any) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Return the next value; what is between messages, such as a login script prints, is skipped.
+    """Return the next value; what is between messages, such as a library prints, is skipped.
 
     Raises:
         EOFError: The stream ended.

@@ -1,0 +1,1 @@
+"""The worker, a process that loads ExecuTorch once and forks for each run."""
