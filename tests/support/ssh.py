@@ -38,7 +38,8 @@ class Server:
             f"ListenAddress 127.0.0.1:{self.port}\nHostKey {folder}/host\n"
             f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\n"
             f"PasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\n"
-            f"PermitRootLogin yes\nSubsystem sftp internal-sftp\nSetEnv TMPDIR={self.temporary} XDG_CACHE_HOME={folder}/cache\n"
+            f"PermitRootLogin yes\nSubsystem sftp internal-sftp\n"
+            f"SetEnv TMPDIR={self.temporary} XDG_CACHE_HOME={folder}/cache\n"
         )
         self.know("host")
         self.log = folder / "sshd.log"

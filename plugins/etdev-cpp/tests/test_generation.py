@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -33,8 +34,11 @@ def program(tmp_path_factory):
 
 def built(program, folder, target=None):
     folder = write(program, folder, target=target)
-    done = subprocess.run(["./build.sh"], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    strict = {**os.environ, "CXXFLAGS": "-Werror"}
+    done = subprocess.run(
+        ["./build.sh"], cwd=folder, env=strict, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     return folder / "build" / "net"
 
 
