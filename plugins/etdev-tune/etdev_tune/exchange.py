@@ -100,7 +100,7 @@ class Failure:
 
 @runtime_checkable
 class Runner(Protocol):
-    """What measures: this machine, or a target."""
+    """A runner that measures programs on this machine or on a target."""
 
     @property
     def name(self) -> str:
