@@ -166,9 +166,9 @@ class Lowered:
         """Run the .pte in ExecuTorch's runtime and compare it with eager PyTorch.
 
         It runs in a process of its own, so that a crash is a result, too. The first call has the
-        example inputs, later ones fresh values, with dynamic sizes at their bounds; state goes from
-        call to call. Outputs and inputs after each call are compared. Neither the model nor its
-        state changes.
+        example inputs, later ones fresh values, with dynamic sizes at their bounds and between, and
+        values far from the example; state goes from call to call. Outputs and inputs after each
+        call are compared. Neither the model nor its state changes.
 
         Args:
             inputs: Instead of the example inputs: the arguments of a call as a tuple, or a list of
@@ -188,7 +188,7 @@ class Lowered:
                 None for this machine.
 
         Returns:
-            The number of calls that agree, and the parts that were not verified.
+            The number of calls that agree, what they tried, and the parts that were not verified.
 
         Raises:
             VerifyError: A call differs or fails. Names output, step, and the delegate or kernel.

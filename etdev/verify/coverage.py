@@ -1,76 +1,152 @@
-"""The parts of a method that its calls have not tried."""
+"""The parts of a method that its calls have tried, and those that they have not."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch.export import ExportedProgram
-from torch.fx import Graph, Interpreter, Node
+from torch.export.graph_signature import InputKind
+from torch.fx import GraphModule, Interpreter, Node
 
-from etdev.graph.nodes import line_of
+from etdev.graph.nodes import graph_modules, line_of
 
 _SIDES = (True, False)
 
 
-@define(eq=False, slots=False)
+@frozen
 class Coverage:
-    """The branches of a method's conditions, and those that its calls take.
+    """The sizes, integers and branches that the calls of a method tried.
 
     Args:
-        program: The exported program; the state that it begins with decides, too.
+        method: Its name.
+        calls: The number of calls that agree.
+        sizes: The sizes of each dynamic dimension, such as `x.shape[0]`.
+        integers: The number of different values of each input of integers.
+        branches: The sides of each `torch.cond` that were taken, by its place in the program.
+        gaps: What was not tried.
+    """
+
+    method: str
+    calls: int
+    sizes: Mapping[str, tuple[int, ...]]
+    integers: Mapping[str, int]
+    branches: Mapping[str, tuple[bool, ...]]
+    gaps: tuple[str, ...]
+
+
+@define(eq=False, slots=False)
+class Recording:
+    """A record of the sizes, integers and branches that the calls of a method try.
+
+    Args:
+        program: The exported program; the state that it begins with decides branches, too.
     """
 
     program: ExportedProgram
-    _taken: dict[str, set[bool]] = field(factory=dict, init=False)
+    _taken: dict[Node, set[bool]] = field(factory=dict, init=False)
+    _sizes: dict[str, set[int]] = field(factory=dict, init=False)
+    _integers: dict[str, set[int]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._conditions = _conditions(self.program.graph)
-        self._taken = {node.name: set() for node in self._conditions}
+        self._taken = {node: set() for node in _conditions(self.program.graph_module)}
 
     @cached_property
-    def _module(self) -> torch.fx.GraphModule:
+    def _module(self) -> GraphModule:
         return self.program.module(check_guards=False)
 
-    def note(self, inputs: Sequence[Any]) -> bool:
-        """Note the branches that a call takes; return True if one of them is new."""
-        if not self._conditions or all(len(sides) == 2 for sides in self._taken.values()):
-            return False
-        before = sum(map(len, self._taken.values()))
+    @cached_property
+    def _inputs(self) -> list[tuple[str, Any]]:
+        """The name and the fake value of each input."""
+        specs = self.program.graph_signature.input_specs
+        fakes = {node.name: node.meta.get("val") for node in self.program.graph.nodes}
+        names = [getattr(s.arg, "name", "") for s in specs if s.kind == InputKind.USER_INPUT]
+        return [(name, fakes.get(name)) for name in names]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every branch was taken."""
+        return all(len(sides) == len(_SIDES) for sides in self._taken.values())
+
+    def note(self, inputs: Sequence[Any]) -> None:
+        """Note what a call tries."""
+        for (name, fake), value in zip(self._inputs, inputs, strict=False):
+            tensor = torch.as_tensor(value) if isinstance(value, (torch.Tensor, int)) else None
+            if tensor is None or fake is None:
+                continue
+            for dim, size in enumerate(getattr(fake, "shape", ())):
+                if isinstance(size, torch.SymInt):
+                    self._sizes.setdefault(f"{name}.shape[{dim}]", set()).add(tensor.shape[dim])
+            if not (tensor.is_floating_point() or tensor.is_complex()) and type(fake) is not int:
+                self._integers.setdefault(name, set()).update(tensor.flatten().tolist())
+        if not self.is_whole:
+            for node, sides in self._sides(inputs).items():
+                self._taken[node] |= sides
+
+    def is_new(self, inputs: Sequence[Any]) -> bool:
+        """Return True if a call takes a branch that was not taken."""
+        return any(sides - self._taken[node] for node, sides in self._sides(inputs).items())
+
+    def _sides(self, inputs: Sequence[Any]) -> dict[Node, set[bool]]:
+        sides = {node: set[bool]() for node in self._taken}
+        module, before = self._module, [copy.deepcopy(b) for b in self._module.buffers()]
+        # The module's nodes are those of the program, in their order.
+        pairs = zip(_conditions(module), self._taken, strict=True)
         # Such as an input that a check of the program refuses.
         with suppress(Exception), torch.no_grad():
-            # A copy, since a call may write to buffers.
-            _Recorder(copy.deepcopy(self._module), self._taken).run(*copy.deepcopy(list(inputs)))
-        return sum(map(len, self._taken.values())) > before
+            recorder = _Recorder(module, {node: sides[own] for node, own in pairs})
+            recorder.run(*copy.deepcopy(list(inputs)))
+        for buffer, value in zip(module.buffers(), before, strict=True):
+            buffer.copy_(value)
+        return sides
 
-    def missed(self) -> Iterator[str]:
-        """Say which branches no call has taken."""
-        for node in self._conditions:
-            for side in _SIDES:
-                if side not in self._taken[node.name]:
-                    where = line_of(node)
-                    yield f"branch `{str(side).lower()}`{f' at {where}' * bool(where)} not taken"
+    def coverage(self, method: str, calls: int, unread: Collection[str]) -> Coverage:
+        """Return the coverage of a number of calls; none of them has read some of the state."""
+        branches = {_place(node): (*sides,) for node, sides in self._taken.items()}
+        gaps = (*self._gaps(), *(f"state `{name}` not read in {calls} calls" for name in unread))
+        sizes = {name: tuple(sorted(known)) for name, known in self._sizes.items()}
+        integers = {name: len(known) for name, known in self._integers.items()}
+        return Coverage(method, calls, sizes, integers, branches, gaps)
+
+    def _gaps(self) -> Iterator[str]:
+        for node, sides in self._taken.items():
+            missed = [side for side in _SIDES if side not in sides]
+            yield from (f"branch `{str(side).lower()}`{_at(node)} not taken" for side in missed)
+        for kind in (self._sizes, self._integers):
+            yield from (
+                f"{name} always {min(known)}" for name, known in kind.items() if len(known) == 1
+            )
 
 
-def _conditions(graph: Graph) -> list[Node]:
-    return [node for node in graph.nodes if node.target is torch.ops.higher_order.cond]
+def _conditions(module: GraphModule) -> list[Node]:
+    nodes = [node for inner in graph_modules(module) for node in inner.graph.nodes]
+    return [node for node in nodes if node.target is torch.ops.higher_order.cond]
+
+
+def _place(node: Node) -> str:
+    return f"{node.name}{_at(node)}"
+
+
+def _at(node: Node) -> str:
+    where = line_of(node)
+    return f" at {where}" if where else ""
 
 
 class _Recorder(Interpreter):
-    """Runs a module, and records the value of each predicate."""
+    """Runs a module and its branches, and records the value of each predicate."""
 
-    def __init__(self, module: torch.fx.GraphModule, taken: dict[str, set[bool]]) -> None:
+    def __init__(self, module: GraphModule, sides: Mapping[Node, set[bool]]) -> None:
         super().__init__(module)
-        # The module's nodes are those of the program, in their order.
-        self._sides = dict(zip(_conditions(module.graph), taken.values(), strict=True))
+        self._sides = sides
 
     def run_node(self, n: Node) -> Any:
-        if n in self._sides:
-            (predicate, *_), _ = self.fetch_args_kwargs_from_env(n)
-            self._sides[n].add(bool(predicate))
-        return super().run_node(n)
+        if n not in self._sides:
+            return super().run_node(n)
+        (predicate, *branches, operands), _ = self.fetch_args_kwargs_from_env(n)
+        self._sides[n].add(side := bool(predicate))
+        return _Recorder(branches[not side], self._sides).run(*operands)

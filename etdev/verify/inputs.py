@@ -1,4 +1,4 @@
-"""Inputs for the calls of a method: like its example, in other sizes, and with edge values."""
+"""Inputs for the calls of a method: like its example, in other sizes, far from it, at edges."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from etdev.graph.nodes import calls_in
 from etdev.upstream.trees import pytree
 
 # The edge values of float dtypes. The last ones are tried by default; a state may keep a NaN.
@@ -21,6 +22,21 @@ _NOT_FINITE = 2
 
 # The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
 _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
+
+# The seed of what is drawn.
+SEED = 0
+# The largest value of inputs far from the example.
+_FAR = 1e3
+# Numbers of a larger range are drawn, not tried in turn.
+_RANGE = 4096
+# Draws, and the bounds of constants whose multiples they have.
+DRAWS, _GRID = 16, (1e-3, 1e3)
+# The types of arguments, in schemas, that numbers are given for.
+_NUMBERS = ("Tensor", "number", "Optional[number]")
+
+# The integers of inputs that get other values: none, those between the smallest and the largest of
+# several, lone ones too, or equal ones too.
+_KEPT, _IN_RANGE, _LONE, _EQUAL = range(4)
 
 # torch and ExecuTorch write a missing bound in several ways, all of them above this.
 _UNBOUNDED = 2**40
@@ -32,15 +48,17 @@ class Samples:
 
     The first call has the example inputs. Later ones have fresh values between the smallest and the
     largest of the example, so that an index stays one; those of every second call are tied, since
-    they are whole numbers or eighths. A lone integer gets others. Every dynamic size is first at
-    its upper bound, then at its lower one, then in between: beside numbers that the program
-    compares, divides or multiplies sizes by.
+    they are whole numbers or eighths. A lone integer gets others, and integers of a small range
+    come in turn. Every dynamic size is first at its upper bound, then at its lower one, then in
+    between: beside numbers that the program compares, divides or multiplies sizes by.
     """
 
     program: ExportedProgram
     example: Sequence[Any]
-    _generator: torch.Generator = field(factory=lambda: torch.Generator().manual_seed(0))
+    _generator: torch.Generator = field(factory=lambda: torch.Generator().manual_seed(SEED))
     _tried: list[int] = field(factory=list, init=False)
+    # The integers that come next, by the example value and the range.
+    _turns: dict[tuple[int, ...], Tensor] = field(factory=dict, init=False)
 
     def attempts(self, step: int) -> Iterator[list[Any]]:
         """Yield inputs for a step, each closer to the example than the one before.
@@ -48,20 +66,32 @@ class Samples:
         Nothing says which values a model accepts: a position may have to be below a length.
         """
         if step:
-            ties, choose = step % 2 == 0, {1: max, 2: min}.get(step, self._between)
-            yield self._fresh(choose, ties=ties, lone=True)
-            # A lone integer may be a position or a length that has to be what it is.
-            yield self._fresh(choose, ties=ties)
-            yield [self._like(value, integers=False, ties=ties) for value in self.example]
+            grid = 0.0 if step % 2 == 0 else None
+            yield from self._attempts({1: max, 2: min}.get(step, self._between), grid)
         yield list(self.example)
 
-    def far(self) -> Iterator[list[Any]]:
-        """Yield the example inputs with floats negated, zero, and a thousand times as large."""
-        for factor in (-1.0, 0.0, 1e3, -1e3):
-            yield [
-                v * factor if isinstance(v, Tensor) and v.is_floating_point() else v
-                for v in self.example
-            ]
+    def draws(self) -> Iterator[Iterator[list[Any]]]:
+        """Yield attempts at more inputs.
+
+        In turn, they are the example scaled to about a thousand, negated or with zeros, and values
+        with sizes between the bounds, multiples of a constant of the program, or equal rows.
+        """
+        scales = [(-_FAR, -_FAR / 4), (0.0,), (_FAR, _FAR / 4), (-1.0,)]
+        grids = [None, *self._constants]
+        for turn in range(DRAWS):
+            if turn % 2 == 0 and scales:
+                yield iter([self._scaled(v, to) for v in self.example] for to in scales.pop(0))
+                continue
+            attempts = self._attempts(self._between, grids[turn % len(grids)], _EQUAL)
+            yield map(_paired, attempts) if turn % 3 == 1 else attempts
+
+    def _attempts(
+        self, choose: Callable[[int, int], int], grid: float | None, integers: int = _LONE
+    ) -> Iterator[list[Any]]:
+        yield self._fresh(choose, grid=grid, integers=integers)
+        # A lone integer may be a position or a length that has to be what it is.
+        yield self._fresh(choose, grid=grid)
+        yield [self._like(value, integers=_KEPT, grid=grid) for value in self.example]
 
     @property
     def is_dynamic(self) -> bool:
@@ -84,9 +114,9 @@ class Samples:
         ranges = self.program.range_constraints
         symbols = {symbol for size in self._given_sizes for symbol in size.free_symbols}
         if any(ranges[symbol].lower <= 0 for symbol in symbols if symbol in ranges):
-            yield "size 0", [self._fresh(min, least=0, lone=True)]
+            yield "size 0", [self._fresh(min, least=0, integers=_LONE)]
 
-    def _fresh(self, choose: Callable[[int, int], int], least: int = 1, **how: bool) -> list[Any]:
+    def _fresh(self, choose: Callable[[int, int], int], least: int = 1, **how: Any) -> list[Any]:
         """Make fresh values, with a choice between the bounds of every symbolic size."""
         sizes, given, values = {}, self._given_sizes, self._values()
         if len(values) != len(self.example):
@@ -103,6 +133,10 @@ class Samples:
         told = [size for size in dict.fromkeys(near) if low < size < high]
         drawn = int(torch.randint(low, high + 1, (), generator=self._generator))
         known = (*self._tried, *self._given_sizes.values())
+        told += [2**power for power in range(2, high.bit_length()) if low < 2**power < high]
+        rest = range(low + 1, high) if high - low < _RANGE else ()
+        shuffled = torch.randperm(len(rest), generator=self._generator).tolist()
+        told += [rest[place] for place in shuffled]
         fresh = [size for size in (*told, drawn) if size not in known]
         self._tried.append(fresh[0] if fresh else drawn)
         return self._tried[-1]
@@ -120,6 +154,17 @@ class Samples:
         )
         found |= {abs(arg) for n in symbolic for arg in n.args if type(arg) is int}
         return sorted(number for number in found if number > 1)
+
+    @cached_property
+    def _constants(self) -> list[float]:
+        """The numbers that ops of the program combine tensors with; their multiples are edges."""
+        numbers = [v.item() for v in self.program.constants.values() if _is_number(v)]
+        for node in calls_in(self.program.graph_module):
+            known = getattr(getattr(node.target, "_schema", None), "arguments", ())
+            pairs = zip(node.args, known, strict=False)
+            numbers += [value for value, own in pairs if str(own.type) in _NUMBERS]
+        sizes = {abs(value) for value in numbers if type(value) in (int, float)}
+        return sorted(size for size in sizes if _GRID[0] <= size <= _GRID[1] and size != 1)
 
     def _values(self) -> list[Any]:
         """Return the fake value of every input, with its symbolic sizes."""
@@ -144,42 +189,67 @@ class Samples:
         self,
         value: Any,
         shape: Any = None,
-        integers: bool = True,
-        ties: bool = False,
-        lone: bool = False,
+        integers: int = _IN_RANGE,
+        grid: float | None = None,
     ) -> Any:
         """Make a fresh value like a given one, of another shape if one is given.
 
-        Without `integers`, integers stay as they are; a lone one gets others only with `lone`. With
-        `ties`, floats are whole numbers, or eighths of a range that is smaller than 2.
+        Which integers get others, `integers` says. Floats are multiples of a `grid`: of 1, or an
+        eighth of a range that is smaller than 2, if it is 0.
         """
         if not isinstance(value, Tensor):
             return value if shape is None else shape
         sizes = tuple(value.shape) if shape is None else shape
         if value.is_floating_point():
-            known = value.detach()[value.isfinite()].to(torch.float64)
-            low, high = map(float, known.aminmax()) if known.numel() else (0.0, 0.0)
-            # Different numbers show more than the same one in every place.
-            low, high = (-2.0, 2.0) if low == high else (low, high)
-            made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
-            made = made * (high - low) + low
-            if ties:
-                step = 1.0 if high - low >= 2 else (high - low) / 8
-                made = (made / step).round() * step
-            return _ordered(made.to(value), value)
-        if value.is_complex() or (not integers and sizes == tuple(value.shape)):
+            return _ordered(self._floats(value, sizes, grid).to(value), value)
+        if value.is_complex() or (integers == _KEPT and sizes == tuple(value.shape)):
             return value.clone()
         # torch has no minimum of most unsigned integers.
         numbers = value.numpy(force=True)
         low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
         if value.dtype == torch.bool:
             low, high = 0, 1
-        elif low == high and low >= 0 and numbers.size == 1 and lone:
-            low, high = 0, 2 * low + 2
+        elif low == high and low >= 0 and integers >= (_LONE if numbers.size == 1 else _EQUAL):
+            low, high = 0, 2 * low + 2 if numbers.size == 1 else max(1, high)
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
-        made = torch.randint(low, high + 1, sizes, generator=self._generator)
-        return _ordered(made.to(value), value)
+        return _ordered(self._integers((id(value), low, high), sizes).to(value), value)
+
+    def _scaled(self, value: Any, to: float) -> Any:
+        """Scale floats to a largest value, if that is larger than 1; else some by that number."""
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        if abs(to) <= 1:
+            some = torch.rand(value.shape, generator=self._generator) < max(abs(to), 0.5)
+            return torch.where(some, value * to, value)
+        most = float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
+        return (value.double() * math.copysign(max(abs(to) / most, 1.0) if most else 1.0, to)).to(
+            value
+        )
+
+    def _floats(self, value: Tensor, sizes: Sequence[int], grid: float | None) -> Tensor:
+        known = value.detach()[value.isfinite()].to(torch.float64)
+        low, high = map(float, known.aminmax()) if known.numel() else (0.0, 0.0)
+        # Different numbers show more than the same one in every place.
+        low, high = (-2.0, 2.0) if low == high else (low, high)
+        made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
+        if grid and grid > high - low:
+            low, high = -2 * grid, 2 * grid
+        made = made * (high - low) + low
+        step = grid or (1.0 if high - low >= 2 else (high - low) / 8)
+        return made if grid is None else (made / step).round() * step
+
+    def _integers(self, key: tuple[int, int, int], sizes: Sequence[int]) -> Tensor:
+        """Draw integers like a value; those of a small range come in turn, in a random order."""
+        _, low, high = key
+        if high - low >= _RANGE:
+            return torch.randint(low, high + 1, sizes, generator=self._generator)
+        count, turns = math.prod(sizes), self._turns.pop(key, torch.arange(0))
+        while len(turns) < count:
+            more = torch.randperm(high - low + 1, generator=self._generator) + low
+            turns = torch.cat([turns, more])
+        self._turns[key] = turns[count:]
+        return turns[:count].reshape(sizes)
 
     def _sprinkled(self, value: Any, index: int, integers: bool) -> Any:
         """Make a fresh value with an edge value of its dtype in the first and some other places."""
@@ -206,6 +276,20 @@ def _edges(dtype: torch.dtype) -> tuple[Any, ...]:
         return (0.0, -0.0, facts.max, facts.min, facts.tiny, math.inf, math.nan)
     bounds = torch.iinfo(dtype)
     return (bounds.min, bounds.max, 0, 1, *((-1,) if bounds.min else ()))
+
+
+def _paired(values: Sequence[Any]) -> list[Any]:
+    """Make every second row of floats equal to the one before."""
+    return [
+        value.index_select(-2, torch.arange(value.shape[-2]) // 2 * 2)
+        if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1
+        else value
+        for value in values
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex()
 
 
 def _resolved(fake: Any, sizes: dict[Any, int]) -> Any:

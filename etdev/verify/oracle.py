@@ -28,6 +28,8 @@ class EagerCall:
     Args:
         reference: The method.
         edge: The edge value that its inputs have; empty for ordinary inputs.
+        drawn: Its inputs or its state may be far from the example, or where rounding decides, so
+            that outputs may be off as far as perturbations move them.
     """
 
     reference: Reference
@@ -36,13 +38,30 @@ class EagerCall:
     after: Sequence[Any]
     state: Mapping[str, Any]
     edge: str = ""
+    drawn: bool = False
+
+    @property
+    def results(self) -> list[Any]:
+        """Outputs, and inputs after the call."""
+        return [*self.outputs, *self.after]
+
+    def reads(self, state: str) -> bool:
+        """Return True if outputs change when a tensor of the state does."""
+        value = self.state[state]
+        changed = ~value if value.dtype == torch.bool else value * 2 + 1
+        own = evolve(self.reference, state={**self.state, state: changed})
+        # Such as a position that is out of bounds then.
+        with suppress(Exception):
+            (module,) = modules_of([own])
+            return not _agree(_results(module, self), self.results, tolerance=0.0)
+        return True
 
     def moved(self, error: float) -> Iterator[list[torch.Tensor]]:
         """Yield how far each number may move if inputs and weights have a relative error.
 
-        Each of several lists has what was seen so far, by output.
+        Each of several lists has what was seen so far, by result.
         """
-        expected = list(map(torch.as_tensor, self.outputs))
+        expected = list(map(torch.as_tensor, self.results))
         moved = [torch.zeros(own.shape, dtype=torch.float64) for own in expected]
         for outputs in self._perturbed(error):
             for far, made, own in zip(moved, map(torch.as_tensor, outputs), expected, strict=True):
@@ -51,32 +70,33 @@ class EagerCall:
             yield moved
 
     def undecided(self, error: float) -> list[torch.Tensor]:
-        """Return where each output changes if inputs and weights have a relative error.
+        """Return where each result changes if inputs and weights have a relative error.
 
         The place of a maximum changes, for example, if the second largest value is close to it.
-        Equal numbers of a tensor stay equal, so the first of several equal values is decided.
+        Equal numbers of a tensor stay equal in a call that is not drawn, so the first of several
+        equal values is decided.
         """
-        expected = list(map(torch.as_tensor, self.outputs))
+        expected = list(map(torch.as_tensor, self.results))
         masks = [torch.zeros_like(own, dtype=torch.bool) for own in expected]
-        for outputs in self._perturbed(error, tied=True):
+        for outputs in self._perturbed(error, tied=not self.drawn):
             for mask, made, own in zip(masks, map(torch.as_tensor, outputs), expected, strict=True):
                 mask |= made != own if made.shape == own.shape else True
         return masks
 
     def exact(self) -> list[Any]:
-        """Return the outputs with floats computed in float64; none where PyTorch can't."""
+        """Return the results with floats computed in float64; none where PyTorch can't."""
         with suppress(Exception):
             # State in Python may have changed since then.
-            if not _agree(_outputs(self._module(), self), self.outputs):
+            if not _agree(_results(self._module(), self), self.results):
                 return []
             inputs = [value.double() if _is_float(value) else value for value in self.inputs]
-            outputs = _outputs(self._module().double(), evolve(self, inputs=inputs))
-            pairs = zip(outputs, self.outputs, strict=True)
+            results = _results(self._module().double(), evolve(self, inputs=inputs))
+            pairs = zip(results, self.results, strict=True)
             return [made.to(own.dtype) if _is_float(own) else own for made, own in pairs]
         return []
 
     def _perturbed(self, error: float, tied: bool = False) -> Iterator[list[Any]]:
-        """Yield outputs for inputs and weights with relative errors, up or down.
+        """Yield results for inputs and weights with relative errors, up or down.
 
         With `tied`, equal numbers of a tensor stay equal.
         """
@@ -95,7 +115,7 @@ class EagerCall:
                 module = self._module()
                 for weight in chain(module.parameters(), module.buffers()):
                     weight.copy_(off(weight))
-                yield _outputs(module, evolve(self, inputs=list(map(off, self.inputs))))
+                yield _results(module, evolve(self, inputs=list(map(off, self.inputs))))
 
     def _module(self) -> torch.nn.Module:
         """Return a copy of the module with the state that it had before the call."""
@@ -113,21 +133,30 @@ class Oracle:
 
     references: Sequence[Reference]
     _modules: list[torch.nn.Module] = field(init=False)
+    _drawn: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._modules = modules_of(self.references)
 
-    def call(self, reference: Reference, inputs: Sequence[Any], edge: str = "") -> EagerCall:
-        """Call a method with the state that earlier calls left.
+    def call(
+        self, reference: Reference, inputs: Sequence[Any], edge: str = "", drawn: bool = False
+    ) -> EagerCall:
+        """Call a method with the state that earlier calls left, as drawn as theirs.
 
         A call that fails leaves the state as it was.
+
+        Raises:
+            OverflowError: A drawn call returns NaN or infinities.
         """
         before, (_, structure) = self._state(reference), reference.example()
         modules = duplicates(self._modules, [known.state for known in self.references])
         module = modules[self.references.index(reference)]
         outputs, after = called(module, inputs, structure)
-        self._modules = modules
-        return EagerCall(reference, inputs, outputs, after, before, edge)
+        if drawn and not all(torch.as_tensor(value).isfinite().all() for value in outputs):
+            raise OverflowError(reference.method.name)
+        self._modules, self._drawn = modules, self._drawn or drawn
+        free = drawn or (self._drawn and bool(reference.state))
+        return EagerCall(reference, inputs, outputs, after, before, edge, free)
 
     def _state(self, reference: Reference) -> dict[str, Any]:
         """Return copies of the values that the state of a method has now."""
@@ -153,9 +182,10 @@ def is_random(reference: Reference) -> bool:
     return len(results) == 2 and not _agree(results[0], results[1], tolerance=0.0)
 
 
-def _outputs(module: torch.nn.Module, call: EagerCall) -> list[Any]:
+def _results(module: torch.nn.Module, call: EagerCall) -> list[Any]:
     _, structure = call.reference.example()
-    return called(module, call.inputs, structure)[0]
+    outputs, after = called(module, call.inputs, structure)
+    return [*outputs, *after]
 
 
 def _is_float(value: Any) -> bool:

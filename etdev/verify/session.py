@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,15 @@ from etdev.edge.reference import Reference
 from etdev.errors import VerifyError
 from etdev.runtime.child import ChildResult
 from etdev.schema.wording import counted
-from etdev.verify.coverage import Coverage
+from etdev.verify.coverage import Recording
 from etdev.verify.inputs import Samples
 from etdev.verify.oracle import EagerCall, Oracle
 from etdev.verify.tolerance import Judgement, Tolerance, is_telling
 
 # The first step whose sizes are between the bounds.
 _BETWEEN = 3
+# The time that looking for inputs that take another branch may have.
+_SEARCH_S = 1.0
 
 
 @define(eq=False)
@@ -44,14 +47,14 @@ class Session:
     tolerance: Tolerance = field(factory=Tolerance)
     calls: list[EagerCall] = field(factory=list, init=False)
     samples: Samples = field(init=False)
-    coverage: Coverage = field(init=False)
+    coverage: Recording = field(init=False)
     judgements: dict[int, Judgement] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         example, _ = self.reference.example()
         like = list(self.given[-1]) if self.given else example
         self.samples = Samples(self.reference.program, like)
-        self.coverage = Coverage(self.reference.program)
+        self.coverage = Recording(self.reference.program)
 
     @property
     def name(self) -> str:
@@ -63,13 +66,14 @@ class Session:
         """True if a call depends on those before it."""
         return bool(self.reference.state)
 
-    def play(self, steps: int, resized: bool = False) -> Iterator[EagerCall]:
+    def play(self, steps: int, resized: bool = False, draws: int = 0) -> Iterator[EagerCall]:
         """Call the method with the given inputs, and with fresh ones up to `steps`.
 
         With `resized`, each fresh call of a method with dynamic sizes is made twice, and the first
         one again at the end: sizes grow, shrink, and stay as they are after both. Two more calls
-        are in sizes between the bounds, and others take branches that no call has taken, if negated
-        or large inputs do. Inputs that eager PyTorch refuses are left out.
+        are in sizes between the bounds. Without given inputs, as many as `draws` follow, see
+        `Samples.draws`, and those that take a branch that no call has taken. Inputs that eager
+        PyTorch refuses are left out.
         """
         for inputs in self.given:
             yield from self._call([inputs])
@@ -81,26 +85,30 @@ class Session:
             for step in range(max(steps, _BETWEEN), max(steps, _BETWEEN) + 2):
                 yield from self._call(self.samples.attempts(step))
         if not self.given:
-            for inputs in self.samples.far():
-                if self.coverage.note(inputs):
-                    yield from self._call([inputs])
+            until = time.monotonic() + _SEARCH_S
+            for turn, attempts in enumerate(self.samples.draws()):
+                if turn < draws:
+                    yield from self._call(attempts, drawn=True)
+                elif not self.coverage.is_whole and time.monotonic() < until:
+                    new = [inputs for inputs in attempts if self.coverage.is_new(inputs)]
+                    yield from self._call(new, drawn=True)
         if len(self.calls) > max(steps, len(self.given)):
             yield from self._repeat(self.calls[0])
 
     def play_edges(self, all_values: bool) -> Iterator[EagerCall]:
         """Call the method with edge values, see `Samples.edges`."""
         for value, attempts in self.samples.edges(all_values):
-            yield from self._call(attempts, value)
+            yield from self._call(attempts, edge=value)
 
-    def _call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> Iterator[EagerCall]:
+    def _call(self, attempts: Iterable[Sequence[Any]], **how: Any) -> Iterator[EagerCall]:
         """Call the method with the first inputs that eager PyTorch takes, if it takes any."""
         for inputs in attempts:
             try:
-                call = self.oracle.call(self.reference, inputs, edge)
+                call = self.oracle.call(self.reference, inputs, **how)
             except Exception:
                 continue
             self.calls.append(call)
-            if not edge:
+            if not call.edge:
                 self.coverage.note(call.inputs)
             yield call
             return
@@ -125,13 +133,11 @@ class Session:
         if step >= len(result.values):
             return result.failure
         ran = result.values[step]
-        outputs = [value for value in ran.outputs if value is not None]
-        judgement = self.tolerance.judge(outputs, call)
-        if judgement.problem:
-            return judgement.problem
-        if judgement != Judgement():
+        results = [value for value in (*ran.outputs, *ran.inputs) if value is not None]
+        judgement = self.tolerance.judge(results, call)
+        if not judgement.problem and judgement != Judgement():
             self.judgements[id(call)] = judgement
-        return self.tolerance.mismatch(ran.inputs, call.after, "input after the call,")
+        return judgement.problem
 
     @property
     def is_conclusive(self) -> bool:
@@ -152,9 +158,14 @@ class Session:
             return "near ties decide all that it returns"
         return self.reference.doubt
 
+    def unread(self, most: int) -> list[str]:
+        """Return the state that no output of the last call depends on, of the first `most`."""
+        calls = [call for call in self.calls if not call.edge]
+        names = list(calls[-1].state)[:most] if calls else []
+        return [name for name in names if not calls[-1].reads(name)]
+
     def remarks(self) -> Iterator[str]:
         """Say which results of the method were not compared with eager PyTorch's own."""
-        yield from (f"method {self.name!r}: {text}" for text in self.coverage.missed())
         if count := sum(judgement.left_out for judgement in self.judgements.values()):
             yield (
                 f"method {self.name!r}: left out {counted(count, 'integer')} that PyTorch itself "

@@ -8,7 +8,7 @@ A floating-point output may be off by the largest of
   have at least `QUANTISED`. A user may give another number.
 - a step, if the output was dequantised: the scale of that op.
 - as far as the number itself moves under perturbations of inputs and weights, but no more than the
-  tolerance times the output's largest value.
+  tolerance times the output's largest value, unless inputs are drawn.
 - after cancellation of values near 1, up to 1 % of the tolerance, and no more than the output
   changes under a perturbation.
 - `TINY`.
@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
 from etdev.graph.nodes import graph_modules, op_name
@@ -77,11 +77,13 @@ class Tolerance:
         relative: Allowed error of floating-point outputs, times the scale at each place.
         steps: Allowed error of int8 and uint8 outputs.
         slack: For each output, the error that it may have whatever its values are.
+        drawn: Values may be off as far as they move, as inputs are drawn.
     """
 
     relative: float = 0.0
     steps: int = 0
     slack: Sequence[float] = ()
+    drawn: bool = False
 
     @classmethod
     def of(
@@ -132,42 +134,48 @@ class Tolerance:
         most = self.relative * (sizes.max() if sizes.numel() else torch.tensor(0.0))
         own = self.relative * _scale(sizes, by_place=not self.steps)
         if moved is not None:
-            own = own.maximum(moved.minimum(most))
+            own = own.maximum(moved if self.drawn else moved.minimum(most))
             # What is left of a cancellation moves by chance, here or at another place.
             slack = max(slack, min(float(moved.max()) if moved.numel() else 0.0, self.rounding))
         return own.clamp(min=max(slack, TINY))
 
-    def judge(self, outputs: Sequence[Any], call: EagerCall) -> Judgement:
-        """Compare the outputs of a call by all rules, those that call PyTorch again last."""
-        problem = self.mismatch(outputs, call.outputs)
-        if problem is None or call.edge or len(outputs) != len(call.outputs):
+    def judge(self, results: Sequence[Any], call: EagerCall) -> Judgement:
+        """Compare the results of a call by all rules, those that call PyTorch again last."""
+        expected, outputs, rules = call.results, len(call.outputs), evolve(self, drawn=call.drawn)
+        problem = rules.mismatch(results, expected, outputs=outputs)
+        if problem is None or call.edge or len(results) != len(expected):
             return Judgement(problem)
-        decided, left_out = self._decided(outputs, call)
+        decided, left_out = self._decided(results, call)
         moved: Sequence[torch.Tensor] = ()
         # Two runs tell nearly always.
         for moved in call.moved(self.relative / _PARTS):
-            if (problem := self.mismatch(decided, call.outputs, moved=moved)) is None:
+            if (problem := rules.mismatch(decided, expected, moved, outputs)) is None:
                 return Judgement(None, left_out)
         exact = call.exact()
-        by_float64 = bool(exact) and not self.mismatch(decided, exact, moved=moved)
+        by_float64 = bool(exact) and not rules.mismatch(decided, exact, moved, outputs)
         return Judgement(None if by_float64 else problem, left_out, by_float64)
 
     def mismatch(
         self,
         values: Sequence[Any],
         expected: Sequence[Any],
-        kind: str = "output",
         moved: Sequence[torch.Tensor] = (),
+        outputs: int | None = None,
     ) -> str | None:
-        """Describe how values depart from eager PyTorch's; None if they are near enough."""
+        """Describe how values depart from eager PyTorch's; None if they are near enough.
+
+        Those behind a number of outputs are inputs after the call.
+        """
         values = [value for value in values if value is not None]
-        if len(values) != len(expected):
-            return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
+        last = len(expected) if outputs is None else outputs
+        if extra := len(values) - len(expected):
+            return f"{last + extra} outputs against {last} of eager PyTorch"
         for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-            slack = self.slack[index] if kind == "output" and index < len(self.slack) else 0.0
+            slack = self.slack[index] if index < len(self.slack) else 0.0
             far = moved[index] if index < len(moved) else None
             if problem := self._mismatch(value, wanted, slack, far):
-                return f"{kind} {index} {problem}"
+                kind = "output" if index < last else "input after the call,"
+                return f"{kind} {index if index < last else index - last} {problem}"
         return None
 
     def _mismatch(
@@ -195,17 +203,17 @@ class Tolerance:
         largest = f"largest value {OutputError.of(a, b).max_value:.3g}"
         return f"is off by {error:.3g}{where} ({largest}, tolerance {most:.1e})"
 
-    def _decided(self, outputs: Sequence[Any], call: EagerCall) -> tuple[list[Any], int]:
-        """Replace undecided integers by eager's; return the outputs, and how many were replaced."""
-        decided = list(map(torch.as_tensor, outputs))
-        expected = list(map(torch.as_tensor, call.outputs))
+    def _decided(self, results: Sequence[Any], call: EagerCall) -> tuple[list[Any], int]:
+        """Replace undecided integers by eager's; return the results, and how many were replaced."""
+        decided = list(map(torch.as_tensor, results))
+        expected = list(map(torch.as_tensor, call.results))
         integers = [
             place
             for place, (a, b) in enumerate(zip(decided, expected, strict=True))
             if a.shape == b.shape and a.dtype == b.dtype and _is_whole(b)
         ]
         if all(torch.equal(decided[place], expected[place]) for place in integers):
-            return list(outputs), 0
+            return list(results), 0
         masks = call.undecided(self.relative)
         for place in integers:
             decided[place] = torch.where(masks[place], expected[place], decided[place])

@@ -8,6 +8,8 @@ from attrs import frozen
 
 from etdev.errors import NOT_VERIFIED, VerifyError
 from etdev.schema.wording import counted
+from etdev.verify.coverage import Coverage
+from etdev.verify.inputs import SEED
 
 
 @frozen
@@ -35,6 +37,8 @@ class Verification:
         edges: The calls at edge values, which are not among `calls`.
         runners: The runners that made the calls.
         remarks: What was not compared with eager PyTorch's own results, and why.
+        coverage: What the calls of each verified method tried, and what they did not.
+        seed: Of the drawn inputs.
     """
 
     calls: int
@@ -43,6 +47,8 @@ class Verification:
     edges: tuple[EdgeCall, ...] = ()
     runners: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    seed: int = SEED
 
     def __str__(self) -> str:
         return "; ".join(self.lines())
@@ -59,7 +65,9 @@ class Verification:
         also = f", also at {', '.join(right)}" if right else ""
         places = f" in {', '.join(self.runners)}" if {*self.runners} - {"python"} else ""
         told = f"verified over {counted(self.calls, 'call')}{places} {within}{also}"
-        done = [told] if self.calls else []
+        several = len(self.coverage) > 1
+        gaps = ((f"method {c.method!r}: " * several + gap) for c in self.coverage for gap in c.gaps)
+        done = [told, *gaps] if self.calls else []
         yield "; ".join([*done, *(f"not verified: {text}" for text in self.unverified)])
         yield from self.remarks
         for (method, problem), values in problems.items():

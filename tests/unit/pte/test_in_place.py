@@ -167,7 +167,7 @@ def test_methods_share_a_buffer_that_is_written_in_place(order, tmp_path):
     methods = {"write": (cache, inputs(0)), "again": (cache, inputs(1)), "read": (Reads(cache), ())}
     lowered = Lowerer(order).lower(methods)
     path = lowered.save(tmp_path / "net.pte")
-    assert lowered.verify(path=path, steps=4).calls == 12
+    assert lowered.verify(path=path, steps=4).calls >= 12
     used = kernels(path)
     assert all("aten::index_put_" in used[method] for method in ("write", "again"))
 

@@ -109,7 +109,7 @@ def test_inputs_are_laid_out_as_the_method_takes_them(tmp_path):
         torch.testing.assert_close(output, module(given), atol=1e-5, rtol=1e-4)
         (output,) = execute(path.read_bytes(), [given])
         torch.testing.assert_close(output, module(given), atol=1e-5, rtol=1e-4)
-    assert lowered.verify(steps=3).calls == 3
+    assert lowered.verify(steps=3).calls >= 3
 
 
 def test_inputs_that_are_views_are_made_dense(mlp_pte):

@@ -22,7 +22,7 @@ def branches(limit, wrong=0.0):
 
 
 def told(lowered):
-    return [text for text in lowered.verify(runner="python").remarks if "branch" in text]
+    return [text for text in lowered.verify(runner="python").coverage[0].gaps if "branch" in text]
 
 
 @pytest.mark.parametrize("limit", [-0.5, 0.5, 1.5, 100.0])
@@ -35,4 +35,4 @@ def test_inputs_are_found_that_take_each_branch(limit):
 def test_a_branch_that_no_call_takes_is_told_with_its_line():
     line = branches.__code__.co_firstlineno + 5
     (text,) = told(branches(1e9, wrong=0.1))
-    assert text == f"method 'forward': branch `true` at test_coverage.py:{line} not taken"
+    assert text == f"branch `true` at test_coverage.py:{line} not taken"

@@ -1,109 +1,111 @@
-"""Faults of many kinds, planted in what is exported and not in eager PyTorch: who is caught?"""
+"""Faults of many kinds, planted in a backend's compiler: who is caught?"""
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
-from torch import nn
-from torch.export import Dim
+from attrs import evolve
+from etdev_cpp import build
+from etdev_cpp.libraries import installed
+from support.models.small import Function
+from support.toys import planted
+from support.toys.nested import Nested, NestedBackend, library
 
 from etdev import Lowerer, VerifyError
 
-ROWS = ({0: Dim("rows", min=1, max=15)},)
-X = torch.randn(3, 32, generator=torch.Generator().manual_seed(0))
+# A verification may miss this many kinds in a model, if it says what it did not try.
+MISSES = 2
+# These need a size, an element, a value or a call that the example has not.
+QUICK = (
+    "at one size in between", "at a multiple of 4", "at ties", "at exact multiples",
+    "at values above 100", "from the third call",
+)  # fmt: skip
 MOST = (torch.arange(3)[:, None] + torch.arange(32)) % 3 != 0
-FILL = torch.full((3, 1), -1e9)
 
 
-class Planted(nn.Module):
-    """Computes something else than `right` when it is exported."""
-
-    def __init__(self, right, wrong):
-        super().__init__()
-        self.right, self.wrong = right, wrong
-
-    def forward(self, *inputs):
-        return (self.wrong if torch.compiler.is_exporting() else self.right)(*inputs)
+@pytest.fixture(scope="module", autouse=True)
+def _built(tmp_path_factory):
+    if not build.find() or not installed():
+        pytest.skip("there is no C++ compiler here, or no library of ExecuTorch for C++")
+    with library(tmp_path_factory.mktemp("nested")):
+        yield
 
 
-class Third(nn.Module):
-    """Is wrong from the third call."""
+@pytest.fixture(scope="module")
+def programs():
+    """The exported program of each model, and the dynamic dimension of `x`."""
 
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(1))
+    def export(model):
+        torch.manual_seed(0)
+        inputs, shapes = model.inputs()
+        program = torch.export.export(model().eval(), inputs, dynamic_shapes=shapes)
+        return program, next(iter(shapes["x"])) if shapes else -1
 
-    def forward(self, x):
-        self.calls.add_(1)
-        wrong = (self.calls >= 3).to(x.dtype) if torch.compiler.is_exporting() else 0
-        return x + wrong * 1e-2 + self.calls * 0
-
-
-def same(x):
-    return x * 1.0
+    return functools.cache(lambda name: export(planted.MODELS[name]))
 
 
-def at_element(x, place):
-    marks = torch.zeros(x.numel())
-    marks[place] = 1e-2
-    return x + marks.reshape(x.shape)
+@pytest.fixture
+def verified(programs, monkeypatch):
+    """Verify a model whose compiler has a kind of fault."""
+
+    def verify(name, kind=None):
+        program, dim = programs(name)
+        fault = planted.FAULTS[kind] if kind else None
+        if fault and fault.when in ("size", "above", "multiple", "shrunk"):
+            fault = evolve(fault, dim=dim)
+        monkeypatch.setattr(NestedBackend, "fault", fault)
+        return Lowerer([Nested()]).lower(program).verify(runner="python")
+
+    return verify
 
 
-# Each with what is right, what is wrong, inputs, and dynamic sizes if it needs them.
-CAUGHT = {
-    "at one size in between": (same, lambda x: x + (x.shape[0] % 5) // 4, (X,), ROWS),
-    "above a size": (same, lambda x: x + x.shape[0] // 12, (X,), ROWS),
-    "at multiples of 4": (same, lambda x: x + 1 - (x.shape[0] % 4 + 3) // 4, (X,), ROWS),
-    "at size 1": (same, lambda x: x + 1 // x.shape[0], (X,), ROWS),
-    "at ties": (lambda x: x.argmax(-1), lambda x: 31 - x.flip(-1).argmax(-1), (X,), None),
-    "at exact multiples": (lambda x: (x / 0.5).ceil(), lambda x: (x / 0.5).floor() + 1, (X,), None),
-    "at zero": (lambda x: x.sign(), lambda x: torch.where(x >= 0, 1.0, -1.0), (X,), None),
-    "at negative values": (same, lambda x: x.relu(), (X,), None),
-    "at integers": (same, lambda x: x + (x == x.round()).float() * 1e-2, (X,), None),
-    "in one element of 10,000": (same, lambda x: at_element(x, 5000), (torch.randn(10_000),), None),
-    "in the last row": (same, lambda x: at_element(x, slice(64, 96)), (X,), None),
-    "in one channel beside a large one": (
-        lambda x: torch.cat([x * 1e4, x], -1), lambda x: torch.cat([x * 1e4, x * 1.01], -1),
-        (X,), None,
-    ),
-    "in one output of three": (lambda x: (x, x + 1, x * 2), lambda x: (x, x + 1.01, x * 2), (X,),
-                               None),
-    "for another integer": (lambda x, p: x + p, lambda x, p: x + 5 + p * 0,
-                            (X, torch.tensor([5])), None),
-    "by 1e-3 beside a fill": (
-        lambda x: torch.cat([x, FILL], -1), lambda x: torch.cat([x + 1e-3, FILL], -1), (X,), None,
-    ),
-    "beside a majority of fills": (
-        lambda x: x.masked_fill(MOST, -1e9), lambda x: (x * 2).masked_fill(MOST, -1e9), (X,), None,
-    ),
-}  # fmt: skip
-# What nothing tries by default.
-MISSED = {
-    "at values above 100": (same, lambda x: x.clamp(max=100), (X,), None),
-    "for one value of an integer": (lambda x, p: x + p, lambda x, p: x + p + (p == 11).long(),
-                                    (X, torch.tensor([5])), None),
-}  # fmt: skip
+def caught(verified, name, kind):
+    try:
+        verified(name, kind)
+    except VerifyError:
+        return True
+    return False
 
 
-def lowered(right, wrong, inputs, shapes):
-    shapes = {"inputs": shapes} if shapes else None
-    return Lowerer([]).lower(Planted(right, wrong), inputs, dynamic_shapes=shapes)
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_planted_fault_is_refused(verified, kind):
+    with pytest.raises(VerifyError, match="delegate nested_0"):
+        verified("perceptron", kind)
 
 
-@pytest.mark.parametrize("kind", CAUGHT)
-def test_a_planted_fault_is_refused(kind):
-    right, _, inputs, shapes = CAUGHT[kind]
-    assert lowered(right, right, inputs, shapes).verify(runner="python").calls
+def test_a_compiler_without_faults_is_verified_over_all_draws(verified):
+    done = verified("perceptron")
+    (coverage,) = done.coverage
+    assert coverage.gaps == ()
+    assert done.calls == coverage.calls >= 20
+    assert len(coverage.sizes["x.shape[0]"]) >= 8
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("name", planted.MODELS)
+def test_faults_of_twenty_kinds_are_refused_where_they_can_occur(verified, name):
+    assert verified(name).calls >= 20
+    missed = [
+        kind for kind in planted.kinds_in(planted.MODELS[name]) if not caught(verified, name, kind)
+    ]
+    assert len(missed) <= MISSES
+    gaps = " ".join(gap for kind in missed for c in verified(name, kind).coverage for gap in c.gaps)
+    assert not missed or gaps, missed
+
+
+def test_every_kind_can_occur_in_a_model():
+    assert planted.FAULTS.keys() == planted.KINDS.keys()
+    assert {kind for m in planted.MODELS.values() for kind in planted.kinds_in(m)} == {
+        *planted.KINDS
+    }
+
+
+def test_a_fault_beside_a_majority_of_fills_is_refused():
+    def forward(x):
+        factor = 2 if torch.compiler.is_exporting() else 1
+        return (x * factor).masked_fill(MOST, -1e9)
+
     with pytest.raises(VerifyError):
-        lowered(*CAUGHT[kind]).verify(runner="python")
-
-
-def test_a_fault_from_the_third_call_is_refused():
-    with pytest.raises(VerifyError, match="step 2"):
-        Lowerer([]).lower(Third(), (X,)).verify(runner="python")
-
-
-@pytest.mark.parametrize("kind", MISSED)
-def test_a_fault_that_nothing_tries_is_not_seen(kind):
-    """To be moved up when something does."""
-    assert lowered(*MISSED[kind]).verify(runner="python").calls
+        Lowerer([]).lower(Function(forward), (torch.randn(3, 32),)).verify(runner="python")
