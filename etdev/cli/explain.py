@@ -43,7 +43,7 @@ def command(
     etdev explain net.py:model
     etdev explain net.py:model --op "*softmax*"
     etdev explain plan.json --node aten_add_tensor
-    etdev explain net.py:model --plugin cpu,openvino
+    etdev explain net.py:model --plugin trt,cpu
     etdev explain net.pte --asked cpu --all
 
     Exit codes: 0 for an answer, 1 for an error, 2 for wrong usage.

@@ -34,7 +34,7 @@ class Spent(Exception):
 
 
 def ddmin(parts: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return a part of a failing sequence of which no element can be left out."""
+    """Return a part of a failing sequence that stops failing without any of its elements."""
     parts, count = list(parts), 2
     while len(parts) > 1:
         size = -(-len(parts) // count)
