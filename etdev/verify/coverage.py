@@ -9,35 +9,15 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Interpreter, Node
 
 from etdev.graph.nodes import graph_modules, line_of
+from etdev.verify.verification import Coverage
 
 _SIDES = (True, False)
-
-
-@frozen
-class Coverage:
-    """The sizes, integers and branches that the calls of a method tried.
-
-    Args:
-        method: Its name.
-        calls: The number of calls that agree.
-        sizes: The sizes of each dynamic dimension, such as `x.shape[0]`.
-        integers: The number of different values of each input of integers.
-        branches: The sides of each `torch.cond` that were taken, by its place in the program.
-        gaps: What was not tried.
-    """
-
-    method: str
-    calls: int
-    sizes: Mapping[str, tuple[int, ...]]
-    integers: Mapping[str, int]
-    branches: Mapping[str, tuple[bool, ...]]
-    gaps: tuple[str, ...]
 
 
 @define(eq=False, slots=False)

@@ -14,7 +14,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from etdev.graph.nodes import calls_in
+from etdev.upstream.operators import overload_of, schema_of
 from etdev.upstream.trees import pytree
+from etdev.verify.verification import SEED
 
 # The edge values of float dtypes. The last ones are tried by default; a state may keep a NaN.
 _EDGES = ("0", "-0", "max", "min", "tiny", "inf", "nan")
@@ -23,8 +25,6 @@ _NOT_FINITE = 2
 # The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
 _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
-# The seed of what is drawn.
-SEED = 0
 # The largest value of inputs far from the example.
 _FAR = 1e3
 # Numbers of a larger range are drawn, not tried in turn.
@@ -160,8 +160,8 @@ class Samples:
         """The numbers that ops of the program combine tensors with; their multiples are edges."""
         numbers = [v.item() for v in self.program.constants.values() if _is_number(v)]
         for node in calls_in(self.program.graph_module):
-            known = getattr(getattr(node.target, "_schema", None), "arguments", ())
-            pairs = zip(node.args, known, strict=False)
+            op = overload_of(node.target)
+            pairs = zip(node.args, schema_of(op).arguments if op else (), strict=False)
             numbers += [value for value, own in pairs if str(own.type) in _NUMBERS]
         sizes = {abs(value) for value in numbers if type(value) in (int, float)}
         return sorted(size for size in sizes if _GRID[0] <= size <= _GRID[1] and size != 1)

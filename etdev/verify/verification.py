@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
 from etdev.errors import NOT_VERIFIED, VerifyError
 from etdev.schema.wording import counted
-from etdev.verify.coverage import Coverage
-from etdev.verify.inputs import SEED
+
+# The seed of what is drawn.
+SEED = 0
+
+
+@frozen
+class Coverage:
+    """The sizes, integers and branches that the calls of a method tried.
+
+    Args:
+        method: Its name.
+        calls: The number of calls that agree.
+        sizes: The sizes of each dynamic dimension, such as `x.shape[0]`.
+        integers: The number of different values of each input of integers.
+        branches: The sides of each `torch.cond` that were taken, by its place in the program.
+        gaps: What was not tried.
+    """
+
+    method: str
+    calls: int
+    sizes: Mapping[str, tuple[int, ...]]
+    integers: Mapping[str, int]
+    branches: Mapping[str, tuple[bool, ...]]
+    gaps: tuple[str, ...]
 
 
 @frozen

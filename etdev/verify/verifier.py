@@ -28,12 +28,11 @@ from etdev.schema.stopwatch import Listener
 from etdev.schema.target import Target
 from etdev.schema.wording import counted
 from etdev.verify.bisect import bisection
-from etdev.verify.coverage import Coverage
 from etdev.verify.inputs import DRAWS
 from etdev.verify.oracle import EagerCall, Oracle, is_random
 from etdev.verify.session import Session, interleaved
 from etdev.verify.tolerance import TINY, Tolerance
-from etdev.verify.verification import EdgeCall, Verification
+from etdev.verify.verification import Coverage, EdgeCall, Verification
 
 STEPS = 3
 # The time that drawn calls of a method are predicted to take together, but two of them.

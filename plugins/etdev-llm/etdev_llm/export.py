@@ -121,7 +121,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     target: Target | None,
     **others: Any,
 ) -> None:
-    """Lower SOURCE, a decoder or encoder-decoder of transformers, to one .pte.
+    """Lower a decoder or encoder-decoder of transformers to one .pte.
 
     SOURCE is a local folder or a hub id, a config.json (with random weights), or file.py:function,
     whose function returns the model. Both methods, prefill and decode, take token ids and the

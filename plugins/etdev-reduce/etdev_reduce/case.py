@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from attrs import define, evolve, field, frozen
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
@@ -323,9 +324,9 @@ class _Writer:
 
 
 def _callable(target: Any) -> str:
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         return f"torch.ops.higher_order.{target.__name__}"
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return f"torch.ops.{target}"
     module = target.__module__.replace("_operator", "operator")
     return f"{module}.{target.__name__}"
@@ -341,7 +342,7 @@ def _identifier(name: str) -> str:
 
 def _short(node: Node) -> str:
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return target._schema.name.partition("::")[2]
     return str(getattr(target, "__name__", target))
 
