@@ -102,7 +102,7 @@ ATTRIBUTES = {
     # EdgeCompileConfig
     *("_check_ir_validity", "_core_aten_ops_exception_list", "_skip_dim_order"),
     *("_etrecord", "_named_data_store"),  # EdgeProgramManager
-    *("_buffers", "_pte_data"),  # ExecutorchProgramManager
+    *("_buffers", "_byte_size", "_pte_data"),  # ExecutorchProgramManager and its Cord
     *("_can_decompose", "_dispatch_get_registrations_for_dispatch_key"),
     *("_generate_edge_program", "_get_aten_to_edge_passes", "_instruction_id", "_tensor_data"),
     *("_collect_all_valid_cia_ops_for_namespace", "_is_preservable_cia_op"),

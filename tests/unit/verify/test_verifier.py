@@ -569,7 +569,9 @@ def test_attention_and_dropout_in_eval_mode_draw_none(monkeypatch):
         return nn.functional.dropout(attended, 0.5, training=False)
 
     calls, call = [], Oracle.call
-    monkeypatch.setattr(Oracle, "call", lambda *given: calls.append(given) or call(*given))
+    monkeypatch.setattr(
+        Oracle, "call", lambda *given, **how: calls.append(given) or call(*given, **how)
+    )
     done = lower(attend, torch.randn(1, 2, 3, 4)).verify(steps=1)
     assert (done.calls, done.unverified) == (1, ())
     # One call shows that nothing is drawn; the others are that step, and two edge values.
