@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -32,8 +33,11 @@ from etdev.schema.caching import size_of
 __all__ = [  # noqa: RUF022
     "SOURCE", "program", "data", "runner", "target", "lowering", "ruling", "workers", "check",
     "arguments", "output", "no_verify", "writing", "check_writing", "write",
-    "as_json", "all_rows", "force", "debug", "given", "FILE", "Output", "SIZE",
+    "as_json", "all_rows", "force", "debug", "given", "FILE", "Output", "SIZE", "DURATION",
 ]  # fmt: skip
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -49,4 +53,17 @@ class _Size(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             self.fail(f"{error.what}; write 20MB", param, ctx)
 
 
-SIZE = _Size()
+class _Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """The type of an option for a time, such as `10m` or `90s`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the number of seconds."""
+        match = _TIME.fullmatch(value.strip())
+        if not match or not float(match[1]):
+            self.fail(f"{value!r} is not a duration; write 10m or 90s", param, ctx)
+        return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+SIZE, DURATION = _Size(), _Duration()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +14,14 @@ if TYPE_CHECKING:
     from etdev_reduce.reduction import Reduction
 
 REDUCTION = Document("etdev.reduction", 1)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
-
-
-def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if not match or not float(match[1]):
-        raise click.BadParameter(f"{text!r} is not a duration; write 10m or 90s")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 @click.command("reduce", cls=Command, epilog=options.SOURCE)
 @click.argument("source")
 @click.option("-o", "--output", type=options.FILE, required=True, help="The folder to write to.")
 @click.option(
-    "--budget", "budget_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
+    "--budget", "budget_s", default="10m", show_default=True, type=options.DURATION, metavar="TIME",
     help="Time for the search, such as 90s or 10m; the smallest program so far is written then.",
 )  # fmt: skip
 @click.option(
@@ -54,7 +44,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     help="Also count it as a failure if portable kernels are this many times as fast.",
 )  # fmt: skip
 @click.option(
-    "--hang", "limit_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
+    "--hang", "limit_s", default="10m", show_default=True, type=options.DURATION, metavar="TIME",
     help="Time after which a program hangs.",
 )  # fmt: skip
 @click.option(

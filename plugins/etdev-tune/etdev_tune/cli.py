@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,8 +18,6 @@ from etdev_tune.outputs import SUFFIXES, Outputs
 from etdev_tune.precision.recipe import FLOAT, PLUGIN, Recipe
 from etdev_tune.report import TUNING, Report, Trial
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _COLUMNS = (
     *("point", "candidate", "ms", "vs untuned", "error", "size", "libraries", "delegates"),
     *("portable", ""),
@@ -33,18 +30,11 @@ _PASSED = "budget_s", "tolerance", "objective", "runner", "metric_drop", "max_si
 _TOP = 8
 
 
-def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if not match or not float(match[1]):
-        raise click.BadParameter(f"{text!r} is not a duration; write 10m or 90s")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
-
-
 @click.command("tune", cls=Command, epilog=options.SOURCE)
 @click.argument("source", required=False)
 @click.option("-o", "--output", type=options.Output(*SUFFIXES), help="The .pte to write.")
 @click.option(
-    "--budget", "budget_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
+    "--budget", "budget_s", default="10m", show_default=True, type=options.DURATION, metavar="TIME",
     help="Time for the search, such as 90s or 10m.",
 )  # fmt: skip
 @click.option(

@@ -6,9 +6,10 @@ import json
 
 import pytest
 import torch
-from etdev_tune.cli import _duration
 from support.shell import MLP, fails, invoke, succeeds
 from support.toys.target import Scripted
+
+from etdev.app import options
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_wrong_usage_is_told(here, words, message):
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5m", 90), ("2 h", 7200), ("5s", 5)])
 def test_durations(text, seconds):
-    assert _duration(None, None, text) == seconds
+    assert options.DURATION.convert(text, None, None) == seconds
 
 
 def test_a_plugin_that_can_not_compile_here_is_left_out_unless_it_is_named(target, here):
