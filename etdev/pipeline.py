@@ -258,7 +258,9 @@ def lower(work: Lowering, compilation: Compilation) -> None:
         tell, tolerant = CompileProgress(work), work.composition.options.falls_back
         work.compiler = Compiler(work.composition.plugins, memory, tell, dispatcher, tolerant)
         plan_and_compile(work)
-    plans, modules = work.plan.methods, work.compiler.modules
-    grown = tuple(growths(plans, work.programs, modules))
-    again = tuple(stored_again(plans, work.programs, contents(modules)))
+    plans, modules, again = work.plan.methods, work.compiler.modules, work.plan.stored_again
+    # Without a weight in two places, none shares bytes with a delegate's named data.
+    known = contents(modules) if again else frozenset[bytes]()
+    grown = tuple(growths(plans, work.programs, modules, known))
+    again = tuple(stored_again(plans, work.programs, known)) if again else again
     work.plan = evolve(work.plan, growths=grown, stored_again=again)

@@ -62,13 +62,14 @@ def growths(
     plans: Sequence[MethodPlan],
     programs: Mapping[str, ExportedProgram],
     modules: Mapping[tuple[str, str], LoweredBackendModule],
+    known: Container[bytes],
 ) -> Iterator[Growth]:
     """Yield the plugins whose delegates are much larger than the weights that only they store.
 
-    `modules` are the compiled partitions, by method and name.
+    `modules` are the compiled partitions, by method and name, and `known` their `contents`.
     """
     alone, total = Counter[str](), 0
-    for weights, homes in _stores(plans, programs, contents(modules)):
+    for weights, homes in _stores(plans, programs, known):
         total += weights[0].size_bytes
         if len(owners := set(homes.values())) == 1:
             alone[owners.pop()] += weights[0].size_bytes
