@@ -125,7 +125,7 @@ def warn_or_raise(error: EtdevError, strict: bool) -> None:
 
 # The cure of an error about one that a plugin or ExecuTorch raised.
 CHAINED = "the cause is chained below"
-# Who a verification that left something out is about.
+# The `who` of an error about parts that were not verified.
 NOT_VERIFIED = "not verified"
 
 

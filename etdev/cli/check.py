@@ -67,8 +67,8 @@ def command(
         skipped = unloaded(read(program), here=targets is None)
         remarks = [f"method {name} was not loaded: {why}" for name, why in skipped.items()]
         remarks += notes(program, plugins)
-        for facts in (each.facts for each in on_target(target)) if target and not problems else ():
-            remarks.append(", ".join(f"{key} {value}" for key, value in facts.items()))
+        for each in on_target(target) if target and not problems else ():
+            remarks.append(", ".join(f"{key} {value}" for key, value in each.facts.items()))
     devices = ["here"] if targets is None else list(map(str, targets))
     body = {"program": str(program), "targets": devices}
     place = device if targets is None else f"on {device}"

@@ -148,7 +148,7 @@ def loaded(group: str, name: str) -> click.Command:
 
 
 def _reducing(arguments: Mapping[str, Any], error: Exception) -> str:
-    """Return the command that makes a failure small; empty if it isn't one of a lowering."""
+    """Return the `etdev reduce` command for a failed lowering; empty for any other error."""
     source = arguments.get("check") or arguments.get("source")
     is_wrong = isinstance(error, VerifyError) and error.who != NOT_VERIFIED
     # A refusal has no cause.

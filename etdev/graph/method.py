@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 from torch.types import PySymType
 
 from etdev.graph.nodes import op_name
+from etdev.graph.signature import user_inputs
 from etdev.schema.dtypes import dtype_name
 from etdev.schema.partition import Partition
 from etdev.schema.tensors import Constant, Interface
@@ -75,8 +76,7 @@ class MethodGraph:
 
     def interface(self) -> Interface:
         """Return the names of its inputs and outputs, and the sizes of the buffers it writes."""
-        specs = self.program.graph_signature.input_specs
-        inputs = [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+        inputs = [name for name, _ in user_inputs(self.program)]
         tree = self.program.call_spec.out_spec
         empty = pytree.tree_unflatten([None] * tree.num_leaves, tree) if tree else ()
         paths, _ = pytree.tree_flatten_with_path(empty)

@@ -35,6 +35,14 @@ def argument(node: Node) -> TensorArgument | SymIntArgument:
     return TensorArgument(node.name)
 
 
+def user_inputs(program: ExportedProgram) -> list[tuple[str, Any]]:
+    """Return the name and the fake value of each input that a caller gives, in order."""
+    fakes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    specs = program.graph_signature.input_specs
+    names = [getattr(s.arg, "name", "") for s in specs if s.kind == InputKind.USER_INPUT]
+    return [(name, fakes.get(name)) for name in names]
+
+
 def unwritten_constants(program: ExportedProgram) -> dict[str, str]:
     """Return the targets of weights and constants that the method never writes, by input."""
     signature = program.graph_signature

@@ -30,9 +30,9 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
     """Make a plugin of an ExecuTorch Partitioner.
 
     Each tag becomes one partition, with all of its nodes or not at all. Nodes of earlier plugins
-    are shown to it as foreign delegates. One that rewrites programs before they are decomposed does
-    so for all plugins. Nodes that it tags inside the branches of control flow
-    stay on portable kernels, as with any plugin.
+    are shown to it as foreign delegates. A Partitioner that rewrites programs before their
+    decomposition rewrites them for all plugins. Nodes that it tags inside the branches of control
+    flow stay on portable kernels, as with any plugin.
 
     Args:
         partitioner: Such as `NpuPartitioner()`. Its `partition` is given copies, and is called

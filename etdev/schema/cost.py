@@ -62,13 +62,13 @@ def total(costs: Mapping[str, Workload]) -> Workload:
 
 def seconds(cost: Workload, op: str, delegated: bool) -> float:
     """Return the predicted time of an op; the slower of computing and of moving bytes counts."""
+    if cost.vanishes:
+        return 0.0
     packet = op.split(".")[1] if "." in op else op
     if delegated:
         speeds, least = _CONVOLUTION if packet == "convolution" else _DELEGATE, _DELEGATED_S
     else:
         speeds, least = _OPTIMISED if packet in _WITH_OPTIMISED else _PORTABLE, _CALL_S
-    if cost.vanishes:
-        return 0.0
     return least + max(cost.flops / speeds[0], cost.moved_bytes / speeds[1])
 
 

@@ -8,13 +8,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import define, field
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Interpreter, Node
 
 from etdev.graph.nodes import graph_modules, line_of
+from etdev.graph.signature import user_inputs
 from etdev.verify.verification import Coverage
 
 _SIDES = (True, False)
@@ -43,10 +44,7 @@ class Recording:
     @cached_property
     def _inputs(self) -> list[tuple[str, Any]]:
         """The name and the fake value of each input."""
-        specs = self.program.graph_signature.input_specs
-        fakes = {node.name: node.meta.get("val") for node in self.program.graph.nodes}
-        names = [getattr(s.arg, "name", "") for s in specs if s.kind == InputKind.USER_INPUT]
-        return [(name, fakes.get(name)) for name in names]
+        return user_inputs(self.program)
 
     @property
     def is_whole(self) -> bool:
@@ -63,7 +61,8 @@ class Recording:
                 if isinstance(size, torch.SymInt):
                     self._sizes.setdefault(f"{name}.shape[{dim}]", set()).add(tensor.shape[dim])
             if not (tensor.is_floating_point() or tensor.is_complex()) and type(fake) is not int:
-                self._integers.setdefault(name, set()).update(tensor.flatten().tolist())
+                values = np.unique(tensor.numpy(force=True)).tolist()
+                self._integers.setdefault(name, set()).update(values)
         if not self.is_whole:
             for node, sides in self._sides(inputs).items():
                 self._taken[node] |= sides

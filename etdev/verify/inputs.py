@@ -11,9 +11,9 @@ import torch
 from attrs import define, field
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 
 from etdev.graph.nodes import calls_in
+from etdev.graph.signature import user_inputs
 from etdev.upstream.operators import overload_of, schema_of
 from etdev.upstream.trees import pytree
 from etdev.verify.verification import SEED
@@ -29,9 +29,9 @@ _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.i
 _FAR = 1e3
 # Numbers of a larger range are drawn, not tried in turn.
 _RANGE = 4096
-# Draws, and the bounds of constants whose multiples they have.
+# The most draws, and the bounds of constants whose multiples are drawn.
 DRAWS, _GRID = 16, (1e-3, 1e3)
-# The types of arguments, in schemas, that numbers are given for.
+# Types of the arguments that take a number, as schemas of ops have them.
 _NUMBERS = ("Tensor", "number", "Optional[number]")
 
 # The integers of inputs that get other values: none, those between the smallest and the largest of
@@ -118,7 +118,7 @@ class Samples:
 
     def _fresh(self, choose: Callable[[int, int], int], least: int = 1, **how: Any) -> list[Any]:
         """Make fresh values, with a choice between the bounds of every symbolic size."""
-        sizes, given, values = {}, self._given_sizes, self._values()
+        sizes, given, values = {}, self._given_sizes, self._fakes
         if len(values) != len(self.example):
             return [self._like(value, **how) for value in self.example]
         for symbol, bounds in self.program.range_constraints.items():
@@ -166,17 +166,15 @@ class Samples:
         sizes = {abs(value) for value in numbers if type(value) in (int, float)}
         return sorted(size for size in sizes if _GRID[0] <= size <= _GRID[1] and size != 1)
 
-    def _values(self) -> list[Any]:
-        """Return the fake value of every input, with its symbolic sizes."""
-        fakes = {node.name: node.meta.get("val") for node in self.program.graph.nodes}
-        specs = self.program.graph_signature.input_specs
-        inputs = [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
-        return [fakes.get(getattr(argument, "name", "")) for argument in inputs]
+    @cached_property
+    def _fakes(self) -> list[Any]:
+        """The fake value of every input, with its symbolic sizes."""
+        return [fake for _, fake in user_inputs(self.program)]
 
     @cached_property
     def _given_sizes(self) -> dict[Any, int]:
         """The symbolic sizes of the inputs, with the numbers that the example has."""
-        pairs = zip(self.example, self._values(), strict=False)
+        pairs = zip(self.example, self._fakes, strict=False)
         tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor)]
         sizes: list[tuple[Any, int]] = [
             (size, known)

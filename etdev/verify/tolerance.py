@@ -174,8 +174,9 @@ class Tolerance:
             slack = self.slack[index] if index < len(self.slack) else 0.0
             far = moved[index] if index < len(moved) else None
             if problem := self._mismatch(value, wanted, slack, far):
-                kind = "output" if index < last else "input after the call,"
-                return f"{kind} {index if index < last else index - last} {problem}"
+                behind = index - last
+                place = f"output {index}" if behind < 0 else f"input after the call, {behind}"
+                return f"{place} {problem}"
         return None
 
     def _mismatch(

@@ -35,7 +35,7 @@ from etdev.verify.tolerance import TINY, Tolerance
 from etdev.verify.verification import Coverage, EdgeCall, Verification
 
 STEPS = 3
-# The time that drawn calls of a method are predicted to take together, but two of them.
+# Drawn calls of a method take about this long together; two are made however long they take.
 _DRAWN_S = 0.015
 _SORTS = ("aten.sort", "aten.argsort", "aten.topk")
 _CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"

@@ -124,7 +124,7 @@ class Folding:
                 yield node
 
     def _freed(self, read: Collection[Node]) -> Counter[frozenset[Node]]:
-        """Return the bytes of constants by the nodes that nothing else is computed for."""
+        """Return the bytes of constants that folding all of some nodes frees, by these nodes."""
         ends: dict[Node, set[Node]] = {}
         for node in reversed(self._values):
             inside = [ends[user] for user in node.users if user in ends]
@@ -148,7 +148,7 @@ class Folding:
 def _groups(
     read: Collection[Node], freed: Mapping[frozenset[Node], int]
 ) -> Iterator[tuple[list[Node], int]]:
-    """Yield the parts of a constant together, then each by itself, with the bytes they free."""
+    """Yield nodes that share constants together, then each alone, with the bytes that they free."""
     parts = networkx.utils.UnionFind(read)
     for ends in freed:
         parts.union(*ends)

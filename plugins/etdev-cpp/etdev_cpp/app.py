@@ -19,7 +19,7 @@ from etdev.pte.artifact import Artifact
 from etdev.schema.target import Target
 from etdev_cpp import generation, interface
 from etdev_cpp.frames import raw
-from etdev_cpp.generation import numbers_of
+from etdev_cpp.generation import LENGTH, numbers_of
 from etdev_cpp.interface import Method, methods_of
 from etdev_cpp.libraries import linked, names_in
 from etdev_cpp.place import Place
@@ -41,8 +41,6 @@ _STREAM = {
 """,
     "guard": "    const executorch::extension::cuda::CallerStreamGuard guard(stream);\n",
 }
-# The method by which ExecuTorch's runners ask for the most tokens.
-_LENGTH = "get_max_seq_len"
 
 
 def write(
@@ -68,7 +66,7 @@ def write(
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "name another folder")
     numbers = source.unpack(numbers_of)
-    methods = methods_of(source.artifact, source.plan, sum(numbers.get(_LENGTH, ())))
+    methods = methods_of(source.artifact, source.plan, sum(numbers.get(LENGTH, ())))
     texts = rendered(source.artifact, methods, data, target, numbers)
     with files.unseen(folder) as draft, files.writing(folder):
         for name, text in texts.items():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
-from string import Template
 from typing import Any
 
 from etdev.pte.artifact import Artifact, MethodArtifact
-from etdev_cpp.interface import Method
+from etdev_cpp.interface import Method, template
 
 # The file of a project that has the loop, and its lines in main.cpp and README.md.
 FILE = "generate.h"
@@ -23,7 +21,8 @@ _TOLD = """
 ExecuTorch's wheel has no tokenizer that C++ could link. `--temperature`, `--top-k`, `--top-p` and
 `--seed` draw those that `etdev generate` draws, and one that ends a text ends it (`--no-stop`).
 """
-_LENGTH, _VOCABULARY, _ENDS = "get_max_seq_len", "get_vocab_size", "get_eos_ids"
+# The methods by which ExecuTorch's runners ask for the most tokens, the vocabulary and the ends.
+LENGTH, _VOCABULARY, _ENDS = "get_max_seq_len", "get_vocab_size", "get_eos_ids"
 
 
 def numbers_of(found: Any) -> dict[str, list[int]]:
@@ -58,19 +57,19 @@ def loop(
     """
     if not (methods := _methods(artifact, numbers)):
         return {}
-    own = next(each for each in named if each.name == methods[0].name)
-    names = [name for name, _ in (*own.inputs, *own.outputs)]
-    template = Template((files(__package__) / "templates" / f"{FILE}.part").read_text("utf-8"))
+    known = {each.name: each for each in named}
+    prefill, decode = (known[method.name] for method in methods)
+    names = [name for name, _ in (*prefill.inputs, *prefill.outputs)]
     values = {
         "program": program,
         "ends": ", ".join(map(str, numbers.get(_ENDS, ()))),
-        "positions": str(numbers[_LENGTH][0]),
+        "positions": str(numbers[LENGTH][0]),
         "vocabulary": str(numbers[_VOCABULARY][0]),
         **dict(zip(("tokens", "start", "logits"), names, strict=True)),
-        "prefill": methods[0].name.capitalize(),
-        "decode": methods[1].name.capitalize(),
+        "prefill": prefill.stem,
+        "decode": decode.stem,
     }
-    return {FILE: template.substitute(values)}
+    return {FILE: template(FILE).substitute(values)}
 
 
 def _methods(artifact: Artifact, numbers: dict[str, list[int]]) -> list[MethodArtifact]:
@@ -78,7 +77,7 @@ def _methods(artifact: Artifact, numbers: dict[str, list[int]]) -> list[MethodAr
     known = {method.name: method for method in artifact.methods}
     names = ["prefill", "decode"] if "prefill" in known else ["forward", "forward"]
     found = [known[name] for name in names if name in known]
-    fits = len(found) == 2 and {_LENGTH, _VOCABULARY} <= numbers.keys()
+    fits = len(found) == 2 and {LENGTH, _VOCABULARY} <= numbers.keys()
     taken = [[(v.dtype, len(v.sizes)) for v in method.inputs] for method in found]
     fits = fits and taken == [[("int64", 2), ("int64", 1)]] * 2
     return found if fits and found[1].inputs[0].sizes[0] == 1 else []

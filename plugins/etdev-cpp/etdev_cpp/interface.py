@@ -100,9 +100,9 @@ def rendered(artifact: Artifact, methods: Sequence[Method]) -> dict[str, str]:
     return {
         "aliases": _aliases(artifact),
         "loads": "\n".join(loads),
-        "methods": "\n".join(map(_template("method.h").substitute, parts)),
-        "runs": "\n".join(map(_template("run.cpp").substitute, parts)),
-        "choices": "".join(map(_template("choice.cpp").substitute, parts)),
+        "methods": "\n".join(map(template("method.h").substitute, parts)),
+        "runs": "\n".join(map(template("run.cpp").substitute, parts)),
+        "choices": "".join(map(template("choice.cpp").substitute, parts)),
         "interface": _described(methods),
     }
 
@@ -136,7 +136,7 @@ def _limit(state: Mapping[str, tuple[int, ...]], length: int) -> str:
     return f"an input is out of range, or its state is full: {most}it has {', '.join(texts)}"
 
 
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
     """Return the template of a part that is repeated for each method."""
     return Template((files(__package__) / "templates" / f"{name}.part").read_text("utf-8"))
 
