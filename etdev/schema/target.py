@@ -77,18 +77,22 @@ class Target:
         return size_of(self.memory) if self.memory else None
 
     @property
+    def kind(self) -> str:
+        """How it is reached, without the model or the host: `qemu`, `ssh`, `adb` or `local`."""
+        return self.on.partition(":")[0]
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The models of processor that an emulator is asked for; empty for a machine."""
-        kind, _, model = self.on.partition(":")
-        if kind != QEMU:
+        if self.kind != QEMU:
             return ()
+        model = self.on.partition(":")[2]
         return (model,) if model else _MODELS.get(self.processor, ("max",))
 
     @property
     def host(self) -> str:
         """The host that ssh connects to, or the serial number of a device; empty otherwise."""
-        kind, _, host = self.on.partition(":")
-        return host if kind in (SSH, ADB) else ""
+        return self.on.partition(":")[2] if self.kind in (SSH, ADB) else ""
 
 
 def target_of(name: str, known: Mapping[str, Any]) -> Target:

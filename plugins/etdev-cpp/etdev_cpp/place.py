@@ -61,14 +61,14 @@ class Place:
     @property
     def here(self) -> bool:
         """True if its programs are processes of this machine."""
-        return bool(self.model) or self.target.on == LOCAL
+        return bool(self.model) or self.target.kind == LOCAL
 
     @property
     def shell(self) -> tuple[str, ...]:
         """The words that start a command of a shell there."""
         if self.here:
             return ("sh", "-c")
-        if self.target.on.partition(":")[0] != ADB:
+        if self.target.kind != ADB:
             return (*_SSH, self.target.host)
         device = ("-s", self.target.host) if self.target.host else ()
         # A terminal would change bytes on their way.
@@ -133,7 +133,7 @@ class Place:
         Raises:
             RunError: The emulator is not installed.
         """
-        if self.target.on == LOCAL:
+        if self.target.kind == LOCAL:
             return (str(program),)
         if not self.model:
             threads = os.environ.get(_THREADS, "")
@@ -207,7 +207,7 @@ class Place:
 
     def _there(self, program: Path) -> str:
         """Return the folder of a program there, by its digest."""
-        base = _ADB_BASE if self.shell[0] == "adb" else _BASE
+        base = _ADB_BASE if self.target.kind == ADB else _BASE
         return f"{base}/{blake3(program.read_bytes()).hexdigest()[:24]}"
 
 
