@@ -227,21 +227,15 @@ def main() -> None:
     options = parser.parse_args()
     record.quiet()
     portable_lib._unsafe_reset_threadpool(1)
-    kept = record.FOLDER / "latency.json"
-    known = json.loads(kept.read_text())["models"] if kept.exists() else []
-    rows = {row["model"]: row for row in known}
-    for name in options.models:
-        if options.missing and name in rows:
-            continue
-        try:
-            rows[name] = measure(name, options.calls)
-        except Exception as error:
-            record.console.print(f"{name}: {type(error).__name__}: {error}"[:300], markup=False)
-            continue
-        record.console.print(f"{name}: {rows[name]}", markup=False)
-        record.save("latency", {"models": list(rows.values())}, list(bars([*rows.values()])))
-    record.columns("latency, ms per call", list(rows.values()))
-    record.show("latency", list(bars([*rows.values()])))
+    rows = record.each(
+        "latency",
+        options.models,
+        lambda name: measure(name, options.calls),
+        bars,
+        missing=options.missing,
+    )
+    record.columns("latency, ms per call", rows)
+    record.show("latency", list(bars(rows)))
     if options.page:
         publish()
 

@@ -130,6 +130,13 @@ def publish() -> None:
     PAGE.write_text("\n".join(page(made)) + "\n")
 
 
+def bars(rows: Sequence[Mapping[str, Any]]) -> Iterator[record.Bar]:
+    """Yield the bar for the correlation in the middle."""
+    known = [row["correlation"] for row in rows if row["correlation"] is not None]
+    middle = median(known) if known else 0.0
+    yield record.Bar("median of Spearman's correlation", middle, LEAST, least=True)
+
+
 def main() -> None:
     """Compare models, keep and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -139,24 +146,15 @@ def main() -> None:
     options = parser.parse_args()
     record.quiet()
     portable_lib._unsafe_reset_threadpool(1)
-    kept = record.FOLDER / "prediction.json"
-    known = json.loads(kept.read_text())["models"] if kept.exists() else []
-    found = {row["model"]: row for row in known}
-    bars: list[record.Bar] = []
-    for name in options.models:
-        if options.missing and name in found:
-            continue
-        try:
-            found[name] = compare(name)
-        except Exception as error:
-            record.console.print(f"{name}: {type(error).__name__}: {error}"[:300], markup=False)
-            continue
-        record.console.print(f"{name}: {found[name]['correlation']}", markup=False)
-        all_known = [r["correlation"] for r in found.values() if r["correlation"] is not None]
-        middle = median(all_known) if all_known else 0.0
-        bars = [record.Bar("median of Spearman's correlation", middle, LEAST, least=True)]
-        record.save("prediction", {"models": list(found.values())}, bars)
-    record.show("prediction", bars)
+    rows = record.each(
+        "prediction",
+        options.models,
+        compare,
+        bars,
+        missing=options.missing,
+        told=lambda row: row["correlation"],
+    )
+    record.show("prediction", list(bars(rows)))
     if options.page:
         publish()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import json
 import logging
 import os
 import platform
@@ -164,6 +165,35 @@ def save(name: str, data: Mapping[str, Any], bars: Sequence[Bar]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     content = {"circumstances": circumstances(), **data, "bars": kept}
     (FOLDER / f"{name}.json").write_text(by_line(content, 3) + "\n")
+
+
+def each(
+    name: str,
+    models: Iterable[str],
+    measure: Callable[[str], dict[str, Any]],
+    bars: Callable[[Sequence[Any]], Iterable[Bar]],
+    *,
+    missing: bool,
+    told: Callable[[dict[str, Any]], object] = lambda row: row,
+) -> list[dict[str, Any]]:
+    """Measure models, print what is told of each and keep it; return these rows and the kept ones.
+
+    A model that fails is left out, and with `missing` one that has a kept row.
+    """
+    file = FOLDER / f"{name}.json"
+    known = json.loads(file.read_text())["models"] if file.exists() else []
+    rows = {row["model"]: row for row in known}
+    for model in models:
+        if missing and model in rows:
+            continue
+        try:
+            rows[model] = measure(model)
+        except Exception as error:
+            console.print(f"{model}: {type(error).__name__}: {error}"[:300], markup=False)
+            continue
+        console.print(f"{model}: {told(rows[model])}", markup=False)
+        save(name, {"models": list(rows.values())}, list(bars([*rows.values()])))
+    return list(rows.values())
 
 
 def show(name: str, bars: Sequence[Bar]) -> None:
