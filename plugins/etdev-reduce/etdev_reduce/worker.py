@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import copy
 import math
-import multiprocessing
 import operator
-import os
-import re
 import signal
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
-from multiprocessing.connection import Connection
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +39,13 @@ from etdev_reduce.failure import (
     pattern,
 )
 from etdev_reduce.flows import PORTABLE, Flow
+from etdev_reduce.forks import forked
 
 # An output may move this many times as far as under the smallest errors of inputs and weights.
 _MARGIN, _RUNS = 8.0, 4
 _TIMED = 7
+# Characters that a logged error is cut after.
+_CAUSE = 200
 # Names of the flows whose modules are imported.
 _WARM = set[str]()
 
@@ -75,39 +74,17 @@ def judge(trial: Trial, limit_s: float) -> Iterator[Failure]:
     if trial.flow.name not in _WARM:
         _warm_up(trial.flow)
         _WARM.add(trial.flow.name)
-    start, context = time.perf_counter(), multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    stage, failure, hangs = "export", None, False
-    with tempfile.TemporaryFile() as said:
-        process = context.Process(target=_try, args=(trial, there, said.fileno(), limit_s))
-        process.start()
-        there.close()
-        try:
-            while failure is None and not hangs:
-                hangs = not here.poll(max(0.0, limit_s - (time.perf_counter() - start)))
-                told = None if hangs else here.recv()
-                stage, failure = (told, None) if isinstance(told, str) else (stage, told)
-        except EOFError:
-            # It died; its exit code says of what.
-            process.join()
-        else:
-            process.kill()
-            process.join()
-        said.seek(0)
-        log = said.read().decode(errors="replace")
-    seconds, cause = time.perf_counter() - start, _logged(log)
-    if failure is None and hangs:
+    ended = forked(partial(_try, trial, limit_s), limit_s, "export")
+    stage, failure, cause = ended.stage, ended.result, ended.cause[:_CAUSE]
+    if failure is None and ended.hangs:
         failure = Failure(HANG, stage, "", f"no answer in {limit_s:g} s")
-    elif failure is None and (process.exitcode or 0) >= 0:
-        failure = Failure(
-            ERROR, stage, f"exit {process.exitcode}", f"ended with {process.exitcode}"
-        )
+    elif failure is None and not ended.signal:
+        failure = Failure(ERROR, stage, f"exit {ended.code}", f"ended with {ended.code}")
     elif failure is None:
-        name = signal.Signals(-(process.exitcode or 0)).name
-        failure = Failure(CRASH, stage, name, name)
+        failure = Failure(CRASH, stage, ended.signal, ended.signal)
     if failure.kind == ERROR and stage in ("load", "run"):
         failure = evolve(failure, identity=f"{failure.identity} {pattern(cause)}")
-    yield evolve(failure, cause=cause, seconds=seconds)
+    yield evolve(failure, cause=cause, seconds=ended.seconds)
 
 
 def _warm_up(flow: Flow) -> None:
@@ -135,30 +112,28 @@ def _values(file: str) -> dict[str, Any]:
     return known
 
 
-def _try(trial: Trial, there: Connection, said: int, limit_s: float) -> None:
-    """Try a case in the fork; what it and ExecuTorch print goes to the file `said`."""
+def _try(trial: Trial, limit_s: float, tell: Callable[[Any], None]) -> None:
+    """Try a case in the fork."""
     # Its parent may be killed meanwhile.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(limit_s) + 5)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
     warnings.simplefilter("ignore")
-    stages = _Stages(there)
+    stages = _Stages(tell)
     try:
         failure = _tried(trial, stages)
     except Exception as error:
         failure = of_error(error, stages.stage)
-    there.send(failure)
+    tell(failure)
 
 
 class _Stages:
-    def __init__(self, there: Connection) -> None:
-        self.there, self.stage = there, "export"
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell, self.stage = tell, "export"
 
     def tell(self, stage: str) -> None:
         self.stage = stage
-        self.there.send(stage)
+        self._tell(stage)
 
 
 def _tried(trial: Trial, stages: _Stages) -> Failure:
@@ -269,12 +244,3 @@ def _moved(model: torch.nn.Module, calls: Sequence[Any]) -> list[torch.Tensor]:
                 # Rounding decides it.
                 most[a != b] = float("inf")
     return far
-
-
-def _logged(log: str) -> str:
-    """Return the first error that ExecuTorch's runtime logged, without the place in its code."""
-    found = re.search(r"^[EF] \d.*? executorch:\S+\] (.*)$", log, re.MULTILINE)
-    found = found or re.search(
-        r"^\[(?:\w+\.cpp):\d+\] (.*(?:fail|Check|rror).*)$", log, re.MULTILINE
-    )
-    return found[1][:200] if found else ""
