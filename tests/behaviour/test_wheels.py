@@ -140,7 +140,7 @@ def installed(outside, tmp_path_factory):
 
 
 def test_installed_wheels_are_what_is_imported(installed, outside):
-    origins = installed.origins([*PLUGINS, "cpp", "llm", "page", "tune"], outside)
+    origins = installed.origins([*PLUGINS, "cpp", "llm", "page", "reduce", "tune"], outside)
     assert sorted(origins) == sorted(PACKAGES)
     assert all(installed.folder in path.parents for path in origins.values())
 

@@ -92,4 +92,4 @@ def test_8_bit_weights_of_a_float16_layer_are_left():
     layer = nn.Linear(64, 8).half().eval()
     quantize_(layer, Int8DynamicActivationIntxWeightConfig(torch.int8, PerAxis(0)))
     lowered = Lowerer(["cpu"]).lower(layer, (torch.ones(2, 64).half(),))
-    assert lowered.verify(steps=2).calls == 2
+    assert lowered.verify(steps=2, strict=True).calls >= 2

@@ -36,6 +36,7 @@ def pages(tmp_path_factory):
     two = Plan((*plans.chain(2).methods, *plans.hostile().methods), plans.chain(1).plugins)
     made = {
         "small": Page(plans.chain(3), "net.py:model", profile=profile, stages={"edge": 1.0}),
+        "tenth": Page(plans.chain(72)),
         "large": Page(plans.chain(720)),
         "hostile": Page(plans.hostile(), plans.HOSTILE, note=plans.HOSTILE),
         "empty": Page(Plan(())),
@@ -442,13 +443,14 @@ def test_boxes_do_not_overlap(browser, pages):
             assert all(top - 1 <= box[2] <= box[3] <= bottom + 1 for box in boxes)
 
 
-def test_5000_nodes_open_in_under_two_seconds(browser, pages):
-    nodes = sum(len(method.ledger) for method in plans.chain(720).methods)
-    assert nodes >= 5000
-    # A busy machine may have to try again.
-    fast = next((t for _ in range(3) if (t := browser.open(pages["large"])) < 2000), None)
-    assert fast is not None
-    print(f"{nodes} nodes opened in {fast:.0f} ms")
+def test_5000_nodes_open_in_time_linear_in_nodes(browser, pages):
+    few, many = (sum(len(m.ledger) for m in plans.chain(n).methods) for n in (72, 720))
+    assert many >= 5000
+    # In turn, since other work of the machine comes and goes.
+    times = [[browser.open(pages[name]) for name in ("tenth", "large")] for _ in range(3)]
+    tenth, large = (min(times) for times in zip(*times, strict=True))
+    print(f"{few} nodes opened in {tenth:.0f} ms, {many} in {large:.0f} ms: {large / tenth:.1f}")
+    assert large < tenth * many / few * 1.5
     # All of them at once, too.
     browser.press("e")
     browser.until("document.querySelectorAll('.box').length > 2100")
