@@ -78,7 +78,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """How it is reached, without the model or the host: `qemu`, `ssh`, `adb` or `local`."""
+        """The kind of way to it: `qemu`, `ssh`, `adb` or `local`."""
         return self.on.partition(":")[0]
 
     @property

@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from etdev.graph.nodes import graph_modules, line_of
 from etdev.graph.signature import user_inputs
+from etdev.verify.inputs import open_ties
 from etdev.verify.verification import Coverage
 
 _SIDES = (True, False)
@@ -96,6 +97,7 @@ class Recording:
         for node, sides in self._taken.items():
             missed = [side for side in _SIDES if side not in sides]
             yield from (f"branch `{str(side).lower()}`{_at(node)} not taken" for side in missed)
+        yield from (f"equal values{_at(node)} not tried" for node in open_ties(self.program)[:1])
         for kind in (self._sizes, self._integers):
             yield from (
                 f"{name} always {min(known)}" for name, known in kind.items() if len(known) == 1

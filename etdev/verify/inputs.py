@@ -11,10 +11,12 @@ import torch
 from attrs import define, field
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from etdev.graph.nodes import calls_in
 from etdev.graph.signature import user_inputs
 from etdev.upstream.operators import overload_of, schema_of
+from etdev.upstream.ties import leaves_open
 from etdev.upstream.trees import pytree
 from etdev.verify.verification import SEED
 
@@ -48,9 +50,10 @@ class Samples:
 
     The first call has the example inputs. Later ones have fresh values between the smallest and the
     largest of the example, so that an index stays one; those of every second call are tied, since
-    they are whole numbers or eighths. A lone integer gets others, and integers of a small range
-    come in turn. Every dynamic size is first at its upper bound, then at its lower one, then in
-    between: beside numbers that the program compares, divides or multiplies sizes by.
+    they are whole numbers or eighths, unless PyTorch leaves the order of ties open. A lone integer
+    gets others, and integers of a small range come in turn. Every dynamic size is first at its
+    upper bound, then at its lower one, then in between: beside numbers that the program compares,
+    divides or multiplies sizes by.
     """
 
     program: ExportedProgram
@@ -66,7 +69,7 @@ class Samples:
         Nothing says which values a model accepts: a position may have to be below a length.
         """
         if step:
-            grid = 0.0 if step % 2 == 0 else None
+            grid = 0.0 if step % 2 == 0 and not open_ties(self.program) else None
             yield from self._attempts({1: max, 2: min}.get(step, self._between), grid)
         yield list(self.example)
 
@@ -74,16 +77,18 @@ class Samples:
         """Yield attempts at more inputs.
 
         In turn, they are the example scaled to about a thousand, negated or with zeros, and values
-        with sizes between the bounds, multiples of a constant of the program, or equal rows.
+        with sizes between the bounds, multiples of a constant of the program, or equal rows. Where
+        PyTorch leaves the order of ties open, none are tied.
         """
-        scales = [(-_FAR, -_FAR / 4), (0.0,), (_FAR, _FAR / 4), (-1.0,)]
-        grids = [None, *self._constants]
+        tied = not open_ties(self.program)
+        scales = [(-_FAR, -_FAR / 4), *[(0.0,)] * tied, (_FAR, _FAR / 4), (-1.0,)]
+        grids = [None, *(self._constants if tied else ())]
         for turn in range(DRAWS):
             if turn % 2 == 0 and scales:
                 yield iter([self._scaled(v, to) for v in self.example] for to in scales.pop(0))
                 continue
             attempts = self._attempts(self._between, grids[turn % len(grids)], _EQUAL)
-            yield map(_paired, attempts) if turn % 3 == 1 else attempts
+            yield map(_paired, attempts) if tied and turn % 3 == 1 else attempts
 
     def _attempts(
         self, choose: Callable[[int, int], int], grid: float | None, integers: int = _LONE
@@ -266,6 +271,11 @@ class Samples:
             # Infinities of both signs, mostly in different rows.
             flat[second:][flat[second:] == edge] = -edge
         return fresh
+
+
+def open_ties(program: ExportedProgram) -> list[Node]:
+    """Return the nodes that take equal values in an order that PyTorch leaves open."""
+    return [node for node in calls_in(program.graph_module) if leaves_open(node.target)]
 
 
 def _edges(dtype: torch.dtype) -> tuple[Any, ...]:

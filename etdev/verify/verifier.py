@@ -13,7 +13,6 @@ from attrs import evolve, field, frozen
 from etdev.edge.reference import Reference
 from etdev.edge.shared_state import shared_states
 from etdev.errors import EtdevError, SourceError, VerifyError, first_line, shown
-from etdev.graph.nodes import calls_in
 from etdev.lowering.lowering import Lowering
 from etdev.pte import ptd
 from etdev.pte.artifact import Artifact
@@ -37,7 +36,6 @@ from etdev.verify.verification import Coverage, EdgeCall, Verification
 STEPS = 3
 # Drawn calls of a method take about this long together; two are made however long they take.
 _DRAWN_S = 0.015
-_SORTS = ("aten.sort", "aten.argsort", "aten.topk")
 _CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"
 # The calls of all methods, in the order in which the .pte repeats them.
 _Series = Sequence[tuple[Session, EagerCall]]
@@ -126,9 +124,7 @@ class Verifier:
 
     def _draws(self, name: str) -> int:
         """Return how many draws a method has, by the time that a call is predicted to take."""
-        calls = calls_in(self.references[name].program.graph_module)
-        # Saturated values tie, and torch leaves the order of ties open.
-        if self.decided is None or any(str(node.target).startswith(_SORTS) for node in calls):
+        if self.decided is None:
             return 0
         call_s = sum(entry.seconds for entry in self.decided.plan[name].ledger)
         return max(2, min(DRAWS, int(_DRAWN_S / max(call_s, 1e-9))))
