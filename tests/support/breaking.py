@@ -22,9 +22,6 @@ class Breaking:
         """Its name in reports."""
         return "breaking"
 
-    def warm_up(self, program: Any) -> None:
-        """Import nothing."""
-
     def lower(self, program: Any) -> bytes:
         """Lower a program, or not."""
         if self.kind == "crash":

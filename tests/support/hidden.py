@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from etdev_reduce import worker
 from etdev_reduce.flows import Executorch
 from etdev_reduce.reduction import Reduction, reduce
 from torch import nn
@@ -15,8 +16,9 @@ from torch.utils import _pytree as pytree
 
 from etdev import EtdevError
 from etdev.app import EagerMethod
+from etdev.runtime.child import COMMAND, Child
 from support import quirks
-from support.models import minilm, nets
+from support.models import decoders, minilm, nets
 
 XNNPACK = Executorch(
     "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
@@ -28,6 +30,8 @@ OPENVINO = Executorch(
     "OpenvinoPartitioner([CompileSpec('device', b'CPU')])",
 )
 FLOWS = {"portable": Executorch(), "xnnpack": XNNPACK, "openvino": OPENVINO}
+# As XNNPACK's, but each lowering takes longer by some seconds.
+SLOW = "XnnpackPartitioner(*[None for _ in [time.sleep({})] if 0])"
 # What the compiler of `planted` computes wrongly: an op, and the shape of its output.
 PLANTED = "ETDEV_PLANTED"
 
@@ -128,6 +132,41 @@ def plant() -> None:
         return compiled(program, specs)
 
     XnnpackBackend.preprocess = staticmethod(preprocess)
+
+
+PLANTS: dict[str, tuple[Callable[[], nets.Model], str]] = {
+    "U-Net block": (unet_block, "aten.add.Tensor"),
+    "decoder step": (nets.cached_llama, "aten.add.Tensor"),
+    "MobileNetV2": (nets.mobilenet, "aten.add.Tensor"),
+    "MiniLM": (minilm.model, "aten.add.Tensor"),
+    "BERT": (nets.bert, "aten.add.Tensor"),
+    "Llama": (nets.llama, "aten.mul.Tensor"),
+    "ResNet-18": (nets.resnet18, "aten.add.Tensor"),
+    "attention": (decoders.attention, "aten.linear.default"),
+    "conv net": (nets.conv_net, "aten.linear.default"),
+    "MLP": (nets.mlp, "aten.linear.default"),
+}
+
+
+def planted(name: str) -> Reduction:
+    """Reduce a model of which XNNPACK's compiler gets an op wrong, at the size of its middle."""
+    make, op = PLANTS[name]
+    methods = EagerMethod.of_model(*make())
+    nodes = [n for n in methods["forward"].program.graph.nodes if str(n.target) == op]
+    shape = [*nodes[len(nodes) // 2].meta["val"].shape]
+    return with_fault(op.removesuffix(".default"), shape, methods, XNNPACK)
+
+
+def with_fault(
+    op: str, shape: Sequence[int], methods: Mapping[str, EagerMethod], flow: Executorch
+) -> Reduction:
+    """Reduce methods of which XNNPACK's compiler gets an op of one size wrong."""
+    env = {PLANTED: f"{op}:{[*shape]}"}
+    child = Child(env=env, command=(*COMMAND, __name__, worker.__name__))
+    try:
+        return reduce(methods, [flow], child=child)
+    finally:
+        child.close()
 
 
 def hideable() -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etdev import EtdevError
-from etdev.app import Command, Document, Sheet, options, report, working
+from etdev.app import Command, Document, Sheet, files, options, report, working
 
 if TYPE_CHECKING:
     from etdev_reduce.reduction import Reduction
@@ -44,13 +44,14 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
     help="Also count it as a failure if portable kernels are this many times as fast.",
 )  # fmt: skip
 @click.option(
-    "--hang", "limit_s", default="10m", show_default=True, type=options.DURATION, metavar="TIME",
+    "--hang", "limit_s", default="2m", show_default=True, type=options.DURATION, metavar="TIME",
     help="Time after which a program hangs.",
 )  # fmt: skip
 @click.option(
     "--keep-weights", is_flag=True,
     help="Write values of the model to model.pt2 if it doesn't fail with others.",
 )  # fmt: skip
+@options.force
 @options.as_json
 @options.lowering
 def command(  # noqa: PLR0913 - an argument for each option
@@ -67,7 +68,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     tolerance: float | None,
     **lowering: Any,
 ) -> None:
-    r"""Find the smallest program that fails as SOURCE does, and write it.
+    """Find the smallest program that fails as SOURCE does, and write it.
 
     A model fails if its values are wrong, if it crashes or hangs, if a compiler or ExecuTorch
     raises an error, if a plugin breaks a promise, or with --slow if it is slow. Leaves out nodes,
@@ -84,8 +85,10 @@ def command(  # noqa: PLR0913 - an argument for each option
 
     Exit codes: 0 when the script is written and fails as it says, 1 for an error, or if nothing
     fails, 130 for Ctrl-C, after which the smallest program so far is written.
-    """
+    """  # noqa: D301 - click reads the escape
     options.check(source, **lowering)
+    for path in [output / name for name in _OUTPUTS] if output.is_dir() else [output]:
+        files.check_writable(path)
     with working() as say:
         from etdev.app import EagerMethod, sources
         from etdev_reduce.flows import flows_of

@@ -33,10 +33,6 @@ class Executorch:
         function = "to_edge + to_backend" if self.in_two else "to_edge_transform_and_lower"
         return f"{function} with {maker}"
 
-    def warm_up(self, program: ExportedProgram) -> None:
-        """Import what it needs, without compiling anything."""
-        exec(self.imports, {})
-
     def lower(self, program: ExportedProgram) -> bytes:
         """Lower a program; return the bytes of a .pte."""
         from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
@@ -69,12 +65,6 @@ class Etdev:
         plugins = self.settings.get("plugins")
         names = ", ".join(p if isinstance(p, str) else type(p).__name__ for p in plugins or ())
         return f"etdev with {names}" if names else "etdev"
-
-    def warm_up(self, program: ExportedProgram) -> None:
-        """Import what it needs, without compiling anything."""
-        from etdev import Lowerer
-
-        Lowerer(**self.settings).plan(program)
 
     def lower(self, program: ExportedProgram) -> bytes:
         """Lower a program; return the bytes of a .pte."""

@@ -14,12 +14,13 @@ from torch.export import ExportedProgram
 
 from etdev import EtdevError, VerifyError
 from etdev.app import EagerMethod, files
+from etdev.runtime.child import Child
 from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import HANG, RIGHT, Failure
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch, Flow
 from etdev_reduce.report import report
 from etdev_reduce.script import problem, script
-from etdev_reduce.search import Search, Spent
+from etdev_reduce.search import Search, Spent, trying
 from etdev_reduce.worker import tolerance_of
 
 Tell = Callable[[str], None]
@@ -119,10 +120,10 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
     budget_s: float = 600.0,
     tolerance: float | None = None,
     slow: float = 0.0,
-    limit_s: float = 600.0,
+    limit_s: float = 120.0,
     inputs: Sequence[Any] | None = None,
     tell: Tell = lambda text: None,
-    modules: Sequence[str] = (),
+    child: Child | None = None,
 ) -> Reduction:
     """Find the smallest program that fails as a model does.
 
@@ -136,7 +137,7 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
         limit_s: Time in seconds after which a program hangs.
         inputs: Flat inputs of a call instead of the example's.
         tell: Called with each step.
-        modules: Modules that the process of the trials imports first.
+        child: The process of trials.
 
     Raises:
         EtdevError: The model does not fail.
@@ -144,7 +145,7 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
     start, tried = time.monotonic(), dict[str, None]()
     with files.scratch() as folder:
         search = Search(
-            Path(folder), start + budget_s, tell, tolerance, slow, limit_s, tuple(modules)
+            Path(folder), start + budget_s, tell, tolerance, slow, limit_s, child or trying()
         )
         try:
             for name, case in _first_cases(methods, inputs):
@@ -158,8 +159,6 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
                 }
         except Spent:
             raise EtdevError("reduce", "had no time", "give a longer --budget") from None
-        finally:
-            search.close()
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 

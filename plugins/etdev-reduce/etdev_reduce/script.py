@@ -72,7 +72,9 @@ def script(  # noqa: PLR0913 (the parts of a script)
     imports.append("from executorch.runtime import Runtime")
     if isinstance(flow, Etdev):
         imports.append("from etdev import Lowerer")
-        settings = ", ".join(f"{k}={v!r}" for k, v in flow.settings.items() if v is not None)
+        settings = ", ".join(
+            f"{k}={v!r}" for k, v in flow.settings.items() if v not in (None, {}, [], ())
+        )
         lower = f"buffer = Lowerer({settings}).lower(program).to_executorch().buffer\n"
     else:
         lower = _lowered(flow, imports)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,18 +20,27 @@ from etdev.runtime.child import COMMAND, Child
 from etdev_reduce import worker
 from etdev_reduce.case import Case
 from etdev_reduce.failure import HANG, INVALID, WRONG, Failure
-from etdev_reduce.flows import Flow
+from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.worker import Trial
 
 T = TypeVar("T")
 # Sizes that are tried in place of larger ones.
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
-# A case that takes this many times as long as the first one hangs.
+# A case that takes this many times as long as the first one, or as portable kernels, hangs.
 _PATIENCE = 10.0
 
 
 class Spent(Exception):
     """The time of the search is up."""
+
+
+@cache
+def trying(*modules: str) -> Child:
+    """Return the process of trials, which imports some modules first; it stays for other searches.
+
+    It ends with this process.
+    """
+    return Child("the process of trials", command=(*COMMAND, *modules, worker.__name__))
 
 
 def ddmin(parts: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
@@ -62,7 +72,7 @@ class Search:
         tolerance: Of `Trial`.
         slow: Of `Trial`.
         limit_s: A case that takes longer hangs.
-        modules: Modules that the process of the trials imports first.
+        child: The process of trials.
         flow: Lowers the cases.
         best: The smallest case so far.
         failure: Its failure.
@@ -75,21 +85,12 @@ class Search:
     tolerance: float | None = None
     slow: float = 0.0
     limit_s: float = 600.0
-    modules: Sequence[str] = ()
+    child: Child = field(factory=trying)
     flow: Flow = field(init=False)
     best: Case = field(init=False)
     failure: Failure = field(init=False)
     trials: int = field(default=0, init=False)
     _known: dict[str, Failure] = field(factory=dict, init=False)
-    _child: Child = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        command = (*COMMAND, *self.modules, worker.__name__)
-        self._child = Child("the process of trials", command=command)
-
-    def close(self) -> None:
-        """End the process of trials."""
-        self._child.close()
 
     def tried(self, case: Case, flow: Flow) -> Failure:
         """Try a case; one that was tried before is not tried again.
@@ -106,7 +107,7 @@ class Search:
             values = self._stored(case) if case.captured else ""
             trial = Trial(source, values, flow, self.tolerance, self.slow)
             self.trials += 1
-            answer = self._child.run(worker.judge, trial, self.limit_s, limit_s=self.limit_s + 60)
+            answer = self.child.run(worker.judge, trial, self.limit_s, limit_s=self.limit_s + 60)
             failed = Failure(INVALID, detail=str(answer.failure))
             self._known[key] = answer.values[0] if answer.values else failed
         return self._known[key]
@@ -121,8 +122,8 @@ class Search:
     def start(self, case: Case, flow: Flow, failure: Failure) -> None:
         """Begin with a case; how it fails is what the others have to do, too."""
         self.best, self.flow, self.failure = case, flow, failure
-        if failure.kind != HANG:
-            self.limit_s = min(self.limit_s, max(20.0, _PATIENCE * failure.seconds))
+        ended = self.tried(case, PORTABLE) if failure.kind == HANG else failure
+        self.limit_s = min(self.limit_s, max(20.0, _PATIENCE * ended.seconds))
 
     def accepts(self, case: Case) -> bool:
         """Return True, and keep a case, if it fails as the first one did."""
@@ -203,7 +204,7 @@ class Search:
         """Put smaller sizes in place of larger ones, everywhere."""
         case = self.best
         shapes = [case.value(n, c).captured.shape for n in case.tensors for c in case.calls]
-        for size in sorted({size for shape in shapes for size in shape if size > 2}, reverse=True):
+        for size in sorted({size for shape in shapes for size in shape if size > 1}, reverse=True):
             now = case.sizes.get(size, size)
             for smaller in (s for s in _SIZES if s < now):
                 if self.accepts(evolve(self.best, sizes={**self.best.sizes, size: smaller})):

@@ -14,13 +14,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache, partial
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from etdev.schema.dtypes import dtype_of
@@ -44,6 +45,8 @@ from etdev_reduce.forks import forked
 # An output may move this many times as far as under the smallest errors of inputs and weights.
 _MARGIN, _RUNS = 8.0, 4
 _TIMED = 7
+# The threads of this process, and the time in which a flow lowers one layer.
+_THREADS, _WARM_S = "/proc/self/task/*", 120.0
 # Characters that a logged error is cut after.
 _CAUSE = 200
 # Names of the flows whose modules are imported.
@@ -88,17 +91,29 @@ def judge(trial: Trial, limit_s: float) -> Iterator[Failure]:
 
 
 def _warm_up(flow: Flow) -> None:
-    """Import and cache what every case needs; nothing is run, which would start threads."""
+    """Import and cache what every case needs, such as the patterns of a partitioner.
+
+    Nothing is run and nothing is lowered here that starts a thread: forks don't have it.
+    """
     from executorch.exir import to_edge_transform_and_lower
     from executorch.runtime import Runtime  # noqa: F401
 
     torch.set_num_threads(1)
-    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
-    with quick_decompositions():
-        to_edge_transform_and_lower(program).to_executorch()
-    # The cases will tell.
-    with suppress(Exception):
-        flow.warm_up(program)
+    for layer in (torch.nn.Linear(2, 2), torch.nn.ReLU()):
+        program = torch.export.export(layer, (torch.ones(1, 2),))
+        with quick_decompositions():
+            to_edge_transform_and_lower(program).to_executorch()
+            tried = forked(partial(_count_threads, flow, program), _WARM_S)
+            if tried.result == 0:
+                flow.lower(program)
+                return
+
+
+def _count_threads(flow: Flow, program: ExportedProgram, tell: Callable[[Any], None]) -> None:
+    """Tell how many threads a flow starts."""
+    before = len(glob(_THREADS))
+    flow.lower(program)
+    tell(len(glob(_THREADS)) - before)
 
 
 def tolerance_of(dtypes: Iterable[Any]) -> float:

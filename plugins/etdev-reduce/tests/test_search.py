@@ -155,7 +155,7 @@ def test_errors_are_alike_if_type_place_and_text_but_for_numbers_are():
 
 def test_a_process_that_ends_is_no_failure_of_the_case(tmp_path):
     search = searched(chain(3), (torch.randn(2),), on("tanh"), tmp_path)
-    search._child = type("Gone", (), {"run": lambda *_, **__: ChildResult([], "died")})()
+    search.child = type("Gone", (), {"run": lambda *_, **__: ChildResult([], "died")})()
     assert Search.tried(search, search.best, None).kind == INVALID
 
 
