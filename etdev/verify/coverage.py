@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from etdev.graph.nodes import graph_modules, line_of
 from etdev.graph.signature import user_inputs
-from etdev.verify.inputs import open_ties
+from etdev.verify.inputs import UNBOUNDED, open_ties
 from etdev.verify.verification import Coverage
 
 _SIDES = (True, False)
@@ -98,10 +98,22 @@ class Recording:
             missed = [side for side in _SIDES if side not in sides]
             yield from (f"branch `{str(side).lower()}`{_at(node)} not taken" for side in missed)
         yield from (f"equal values{_at(node)} not tried" for node in open_ties(self.program)[:1])
-        for kind in (self._sizes, self._integers):
-            yield from (
-                f"{name} always {min(known)}" for name, known in kind.items() if len(known) == 1
-            )
+        counts = self._counts()
+        for name, known in (*self._sizes.items(), *self._integers.items()):
+            if len(known) == 1:
+                yield f"{name} always {min(known)}"
+            elif len(known) < (count := counts.get(name, 0)):
+                yield f"{name} at {len(known)} of {count} sizes"
+
+    def _counts(self) -> dict[str, int]:
+        """Return how many values each bounded size may have, by the first dimension with it."""
+        bounds, counts = dict(self.program.range_constraints), {}
+        for name, fake in self._inputs:
+            for dim, size in enumerate(getattr(fake, "shape", ())):
+                own = bounds.pop(size.node.expr, None) if isinstance(size, torch.SymInt) else None
+                if own and own.upper < UNBOUNDED:
+                    counts[f"{name}.shape[{dim}]"] = int(own.upper) - max(int(own.lower), 1) + 1
+        return counts
 
 
 def _conditions(module: GraphModule) -> list[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,7 @@ _NUMBERS = ("Tensor", "number", "Optional[number]")
 _KEPT, _IN_RANGE, _LONE, _EQUAL = range(4)
 
 # torch and ExecuTorch write a missing bound in several ways, all of them above this.
-_UNBOUNDED = 2**40
+UNBOUNDED = 2**40
 
 
 @define(eq=False, slots=False)
@@ -76,19 +76,24 @@ class Samples:
     def draws(self) -> Iterator[Iterator[list[Any]]]:
         """Yield attempts at more inputs.
 
-        In turn, they are the example scaled to about a thousand, negated or with zeros, and values
-        with sizes between the bounds, multiples of a constant of the program, or equal rows. Where
-        PyTorch leaves the order of ties open, none are tied.
+        All have sizes between the bounds. In turn, they are values like the example's that are
+        scaled to about a thousand, negated or with zeros, and others, multiples of a constant of
+        the program, or equal rows. Where PyTorch leaves the order of ties open, none are tied.
         """
         tied = not open_ties(self.program)
         scales = [(-_FAR, -_FAR / 4), *[(0.0,)] * tied, (_FAR, _FAR / 4), (-1.0,)]
         grids = [None, *(self._constants if tied else ())]
         for turn in range(DRAWS):
             if turn % 2 == 0 and scales:
-                yield iter([self._scaled(v, to) for v in self.example] for to in scales.pop(0))
+                yield self._scalings(scales.pop(0))
                 continue
             attempts = self._attempts(self._between, grids[turn % len(grids)], _EQUAL)
             yield map(_paired, attempts) if tied and turn % 3 == 1 else attempts
+
+    def _scalings(self, factors: Iterable[float]) -> Iterator[list[Any]]:
+        resized = [self._fresh(self._between)] if self.is_dynamic else []
+        for like in (*resized, list(self.example)):
+            yield from ([self._scaled(v, to) for v in like] for to in factors)
 
     def _attempts(
         self, choose: Callable[[int, int], int], grid: float | None, integers: int = _LONE
@@ -127,8 +132,8 @@ class Samples:
         if len(values) != len(self.example):
             return [self._like(value, **how) for value in self.example]
         for symbol, bounds in self.program.range_constraints.items():
-            low = max(int(bounds.lower), least) if bounds.lower > -_UNBOUNDED else least
-            high = int(bounds.upper) if bounds.upper < _UNBOUNDED else given.get(symbol, 2)
+            low = max(int(bounds.lower), least) if bounds.lower > -UNBOUNDED else least
+            high = int(bounds.upper) if bounds.upper < UNBOUNDED else given.get(symbol, 2)
             sizes[symbol] = choose(low, max(low, high))
         pairs = zip(self.example, values, strict=True)
         return [self._like(value, _resolved(fake, sizes), **how) for value, fake in pairs]

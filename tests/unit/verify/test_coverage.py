@@ -1,10 +1,11 @@
-"""Branches: drawn inputs try to take each, and one that no call took is told."""
+"""What the calls of a verification tried: drawn inputs take each branch, and gaps are told."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from support.models.small import Function
+from torch.export import Dim
 
 from etdev import Lowerer, VerifyError
 
@@ -59,3 +60,58 @@ def test_a_wrong_order_is_a_fault_where_equal_values_may_come_in_any():
     lowered = Lowerer([]).lower(Function(forward), (torch.randn(40),))
     with pytest.raises(VerifyError, match="output 0 is off by"):
         lowered.verify(runner="python")
+
+
+class Counts(torch.nn.Module):
+    """Its calls are counted, and nothing reads how many they were."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return x * 2
+
+
+def verified(model, inputs, given=None, **how):
+    lowered = Lowerer([]).lower(model, inputs, **how)
+    return lowered.verify(given, steps=1 if given else 3, runner="python")
+
+
+def test_sizes_that_no_call_has_are_counted():
+    sizes = [({0: Dim("rows", min=2, max=500)},)]
+    (coverage,) = verified(Function(torch.sin), (X,), dynamic_shapes=sizes).coverage
+    known = coverage.sizes["inputs_0.shape[0]"]
+    assert {2, 4, 500} < {*known}
+    assert coverage.gaps == (f"inputs_0.shape[0] at {len(known)} of 499 sizes",)
+
+
+def test_a_dynamic_size_that_is_the_same_in_all_calls_is_told():
+    sizes = [({0: Dim("rows", max=8)},)]
+    done = verified(Function(torch.sin), (X,), (X,), dynamic_shapes=sizes)
+    assert done.coverage[0].gaps == ("inputs_0.shape[0] always 4",)
+    assert str(done).endswith("; inputs_0.shape[0] always 4")
+
+
+def test_an_integer_that_eager_takes_at_one_value_only_is_told():
+    table = torch.randn(1, 3)
+    model = Function(lambda x: table[x])
+    (coverage,) = verified(model, (torch.tensor([0]),)).coverage
+    assert (coverage.integers, coverage.gaps) == ({"inputs_0": 1}, ("inputs_0 always 0",))
+
+
+def test_state_that_no_call_reads_is_told():
+    (coverage,) = verified(Counts(), (X,)).coverage
+    assert coverage.gaps == (f"state `count` not read in {coverage.calls} calls",)
+
+
+def test_the_recorded_seed_makes_the_same_calls_again(monkeypatch):
+    lowered = Lowerer([]).lower(
+        Function(torch.sin), (X,), dynamic_shapes=[({0: Dim("rows", max=500)},)]
+    )
+    once, again = lowered.verify(runner="python"), lowered.verify(runner="python")
+    assert once.seed == again.seed
+    assert once.coverage == again.coverage
+    monkeypatch.setattr("etdev.verify.inputs.SEED", once.seed + 1)
+    assert lowered.verify(runner="python").coverage != once.coverage
