@@ -267,7 +267,8 @@ def _answered(function: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> 
 # Shared by all runs of this process.
 CHILD = Child()
 atexit.register(CHILD.close)
-os.register_at_fork(after_in_child=CHILD.forget)
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
+    os.register_at_fork(after_in_child=CHILD.forget)
 
 if __name__ == "__main__":
     main()

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
@@ -43,7 +44,9 @@ class Compiler:
         """
         words = find()
         if not words:
-            raise RunError("cpp", "no C++ compiler is installed", CURE)
+            windows = sys.platform == "win32"
+            what = "Windows is not supported" if windows else "no C++ compiler is installed"
+            raise RunError("cpp", what, "use --runner python" if windows else CURE)
         return cls.of(words)
 
     @classmethod
@@ -60,7 +63,10 @@ class Compiler:
 
 
 def find() -> list[str]:
-    """Return the words of the command that starts a compiler; empty without a compiler."""
+    """Return the words of the command that starts a compiler; empty without one, and on Windows."""
+    if sys.platform == "win32":
+        # The runner reads and writes its pipes as POSIX has them.
+        return []
     if named := shlex.split(os.environ.get(VARIABLE, "")):
         return named if shutil.which(named[0]) else []
     return next(([name] for name in COMPILERS if shutil.which(name)), [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -112,8 +111,10 @@ def link_flags(libraries: Collection[Library]) -> tuple[str, ...]:
     """Return the linker's options for libraries, which register themselves when they are loaded."""
     if not libraries:
         return ()
-    folder = next(iter(libraries)).path.parent
-    keep = () if sys.platform == "darwin" else ("-Wl,--no-as-needed",)
+    first = next(iter(libraries)).path
+    folder = first.parent
+    # The linker of macOS keeps all libraries.
+    keep = () if first.suffix == ".dylib" else ("-Wl,--no-as-needed",)
     names = (f"-l{library.name}" for library in libraries)
     return (f"-L{folder}", *keep, *names, f"-Wl,-rpath,{folder}")
 

@@ -12,18 +12,18 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
 from attrs import frozen
 from blake3 import blake3
+from packaging.version import Version
 from platformdirs import user_cache_path
 
 from etdev.errors import RunError
 from etdev.schema.target import ADB, LOCAL, Target
 from etdev_cpp import build
-from etdev_cpp.wheel import Wheel
+from etdev_cpp.wheel import Wheel, lowering
 
 _LIMIT_S = 600
 _THREADS = "OMP_NUM_THREADS"
@@ -38,6 +38,8 @@ _PROCESSOR = (
 # The folder of runners on a host and on a device, for its shell.
 _BASE = '"${XDG_CACHE_HOME:-$HOME/.cache}"/etdev/runners'
 _ADB_BASE = '"${TMPDIR:-/data/local/tmp}"/etdev/runners'
+# What tar says where a disk is full, the second one of a file that it wrote a part of.
+_FULL = ("No space left on device", "Wrote only")
 _INSTALLED = {"ssh": "apt install openssh-client", "adb": "apt install adb"}
 
 
@@ -110,6 +112,9 @@ class Place:
         if not wheel.libraries() or (headers and not all(p.is_dir() for p in wheel.includes)):
             what = f"{folder} has no include/ and lib/ of ExecuTorch"
             raise RunError("target", what, "give the folder of its package as executorch")
+        if Version(wheel.version) < Version(lowering()):
+            what = f"{folder} is ExecuTorch {wheel.version}, older than {lowering()}, which lowers"
+            raise RunError("target", what, "name a folder of that version as executorch, or none")
         return wheel
 
     def compiler(self) -> build.Compiler:
@@ -161,7 +166,8 @@ class Place:
             packed.seek(0)
             # The runner gets its name when all else is there.
             named = f"mv {folder}/{program.name} {folder}/runner"
-            self.ask(f"mkdir -p {folder} && tar -xz -C {folder} && {named}", packed)
+            make = f"mkdir -p {folder} && tar -xz -C {folder} && {named}"
+            self.ask(f"{make} || {{ rm -rf {folder}; exit 1; }}", packed)
 
     def put(self, files: Mapping[str, Path]) -> str:
         """Copy files to a new folder on the host, under other names, and return its path.
@@ -174,8 +180,8 @@ class Place:
                 for name, file in files.items():
                     archive.add(file, name)
             packed.seek(0)
-            make = 'folder=$(mktemp -d) && tar -x -C "$folder" && echo "$folder"'
-            return self.ask(make, packed).strip()
+            make = 'tar -x -C "$folder" && echo "$folder" || { rm -rf "$folder"; exit 1; }'
+            return self.ask(f"folder=$(mktemp -d) || exit 1; {make}", packed).strip()
 
     def remove(self, folders: Sequence[str]) -> None:
         """Remove folders from the host, if it still can be reached."""
@@ -201,6 +207,9 @@ class Place:
             raise RunError(self.name, f"{words[0]} took over {_LIMIT_S} s", self.cure) from error
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines()
+            for line in said:
+                if any(sign in line for sign in _FULL):
+                    raise RunError(self.name, f"its disk is full: {line}", "make room there")
             what = f"{words[0]} failed: {(said or [f'exit code {done.returncode}'])[-1]}"
             raise RunError(self.name, what, self.cure)
         return done.stdout.decode(errors="replace")
@@ -219,7 +228,7 @@ def downloaded(processor: str) -> Path:
     Raises:
         RunError: pip finds none.
     """
-    own = version("executorch").partition("+")[0]
+    own = lowering()
     folder = user_cache_path("etdev", appauthor=False) / "wheels" / f"executorch-{own}-{processor}"
     if (folder / "executorch").is_dir():
         return folder / "executorch"

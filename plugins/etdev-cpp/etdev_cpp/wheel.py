@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 from blake3 import blake3
 
 from etdev.errors import RunError
@@ -20,17 +22,20 @@ DEFINITIONS = (
 STANDARD = "c++17"
 
 
+def lowering() -> str:
+    """Return the version of the ExecuTorch that lowers, without its local part."""
+    return version("executorch").partition("+")[0]
+
+
 @frozen
 class Wheel:
     """An installed wheel of ExecuTorch.
 
     Args:
         folder: The folder of its package.
-        version: Its version.
     """
 
     folder: Path
-    version: str = field(factory=lambda: version("executorch"))
 
     @classmethod
     def here(cls) -> Wheel:
@@ -45,6 +50,15 @@ class Wheel:
                 return wheel
         what = "this ExecuTorch has no headers and libraries for C++"
         raise RunError("cpp", what, "install a wheel of ExecuTorch 1.5 or later for this system")
+
+    @property
+    def version(self) -> str:
+        """Its version; that of this Python's ExecuTorch for a build that doesn't say."""
+        with suppress(OSError):
+            text = (self.folder / "version.py").read_text(encoding="utf-8")
+            if said := re.search(r"__version__ = ['\"](.+?)['\"]", text):
+                return said[1].partition("+")[0]
+        return lowering()
 
     @property
     def includes(self) -> tuple[Path, ...]:

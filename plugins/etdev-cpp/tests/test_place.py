@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -176,6 +177,62 @@ def test_a_lost_host_is_a_named_error(ssh, box, mlp_lowered, monkeypatch):
     with pytest.raises(RunError, match="ssh failed: Host key verification failed") as caught:
         mlp_lowered.verify(target=box)
     assert (caught.value.who, caught.value.cure.startswith("try ssh ")) == ("box", True)
+
+
+@pytest.fixture
+def small():
+    """Return a function that mounts a file system of a few pages on a folder."""
+    mounted = []
+
+    def mount(folder):
+        folder.mkdir(exist_ok=True)
+        words = ["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(folder)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", ["cache", "temporary"])
+def test_a_full_disk_there_is_a_named_error_and_nothing_is_left(name, ssh, box, small, mlp_lowered):
+    folder = small(ssh.folder / name)
+    with pytest.raises(RunError) as caught:
+        mlp_lowered.verify(target=box)
+    assert (caught.value.who, caught.value.cure) == ("box", "make room there")
+    assert caught.value.what.startswith("its disk is full: tar: ")
+    if name == "temporary":
+        on_target(box)[0].close()
+    assert [file for file in folder.rglob("*") if file.is_file()] == []
+    assert [own for own in psutil.Process().children() if own.name() == "ssh"] == []
+
+
+def test_a_runner_that_does_not_start_there_is_a_named_error(ssh, box, mlp_lowered):
+    (own,) = on_target(box)
+    own.close()
+    (program,) = (ssh.folder / "cache/etdev/runners").rglob("runner")
+    program.chmod(0o600)
+    try:
+        with pytest.raises(RunError, match=r"runner: .*Permission denied") as caught:
+            mlp_lowered.verify(target=box)
+    finally:
+        program.chmod(0o700)
+    assert (caught.value.who, caught.value.cure[:8]) == ("box", "try ssh ")
+
+
+def test_an_older_executorch_there_is_refused(tmp_path, box):
+    for name in ("include", "lib"):
+        (tmp_path / name).symlink_to(Path(PACKAGE) / name)
+    (tmp_path / "version.py").write_text('__version__ = "1.0.0+cpu"\n')
+    with pytest.raises(RunError) as caught:
+        on_target(evolve(box, executorch=str(tmp_path)))
+    own = version("executorch").partition("+")[0]
+    what = f"{tmp_path} is ExecuTorch 1.0.0, older than {own}, which lowers"
+    assert (caught.value.who, caught.value.what) == ("target", what)
 
 
 def test_the_models_of_a_target_are_those_of_its_emulator():
