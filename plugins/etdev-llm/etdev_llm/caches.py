@@ -30,7 +30,7 @@ class Layer(StaticLayer):  # type: ignore[misc]
     """Keys and values of one layer, with a row for each position of the longest sequence.
 
     Args:
-        keys: A buffer, (1, heads, rows, size).
+        keys: A buffer, (batch, heads, rows, size).
         values: As `keys`.
         start: The position of the first token of this call, (1,).
         is_sliding: True if the layer's mask is a sliding window.
@@ -59,11 +59,11 @@ class Int8Layer(Layer):
     """A layer that keeps int8 values, and a scale for each token and head.
 
     Args:
-        keys: A buffer, int8, (1, heads, rows, size).
+        keys: A buffer, int8, (batch, heads, rows, size).
         values: As `keys`.
         start: The position of the first token of this call, (1,).
         is_sliding: True if the layer's mask is a sliding window.
-        scales: Of the keys and of the values, (1, heads, rows, 1).
+        scales: Of the keys and of the values, (batch, heads, rows, 1).
     """
 
     def __init__(
@@ -105,12 +105,15 @@ class Buffers(nn.Module):
         layers: Those of a DynamicCache that the model filled, for their sizes.
         length: Tokens of the longest sequence.
         int8: Keep keys and values in 8 bits, with a scale for each token and head.
+        batch: Sequences that are generated together.
 
     Raises:
         SourceError: A layer keeps its state in a form that has no rows by position.
     """
 
-    def __init__(self, layers: Iterable[Any], length: int, int8: bool = False) -> None:
+    def __init__(
+        self, layers: Iterable[Any], length: int, int8: bool = False, batch: int = 1
+    ) -> None:
         super().__init__()
         self.int8 = int8
         self.windows: list[bool | None] = []
@@ -123,7 +126,7 @@ class Buffers(nn.Module):
                 raise SourceError(f"cache of layer {index}", what, _CURE)
             for name, value in zip(_PARTS, (layer.keys, layer.values), strict=True):
                 _, heads, _, size = value.shape
-                zeros = value.new_zeros(1, heads, length, size)
+                zeros = value.new_zeros(batch, heads, length, size)
                 if int8:
                     scales = zeros[..., :1].clone()
                     self.register_buffer(f"{name}_scale_{index}", scales, persistent=False)

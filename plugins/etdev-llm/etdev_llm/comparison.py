@@ -16,7 +16,7 @@ from etdev.runtime.runners import Runner
 from etdev_llm import methods
 from etdev_llm.encoder_decoder import ENCODE, Heard, sources_of
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
-from etdev_llm.player import Step, inputs_of
+from etdev_llm.player import Step, Token, inputs_of
 from etdev_llm.positions import boundaries
 from etdev_llm.sources import Recipe
 
@@ -43,7 +43,7 @@ def tolerance_of(model: Any, recipe: Recipe) -> float:
 
 
 @torch.no_grad()
-def cost_of_int8(model: Any, length: int) -> tuple[int, int, float]:
+def cost_of_int8(model: Any, length: int, batch: int = 1) -> tuple[int, int, float]:
     """Return what a cache in 8 bits is, as PyTorch computes it.
 
     Returns:
@@ -51,9 +51,9 @@ def cost_of_int8(model: Any, length: int) -> tuple[int, int, float]:
         the largest, over prompts of up to 64 tokens and a token behind each.
     """
     length = min(length, getattr(model.config, "max_position_embeddings", None) or length)
-    step, plain = (methods.Step(model, length, int8).eval() for int8 in (True, False))
+    step, plain = (methods.Step(model, length, int8, batch).eval() for int8 in (True, False))
     error = 0.0
-    for prompt in prompts(model, min(length, _TOKENS) - 1):
+    for prompt in prompts(model, min(length, _TOKENS) - 1, batch):
         for tokens, start in ((prompt, 0), (prompt[:1], len(prompt))):
             found, true = (own(*inputs_of(tokens, start)) for own in (step, plain))
             error = max(error, float((found - true).abs().max() / true.abs().max()))
@@ -77,15 +77,20 @@ def noise_of(model: Any) -> float:
     return max(float((draw.abs().amax(-1) / exact.abs().amax(-1)).max()) for draw in draws)
 
 
-def prompts(model: Any, length: int) -> list[list[int]]:
+def prompts(model: Any, length: int, batch: int = 1) -> list[list[Token]]:
     """Return prompts of one token, of seven, of all positions, and of seven again."""
     numbers = torch.Generator().manual_seed(0)
-    most = model.config.get_text_config().vocab_size
     sizes = (1, min(7, length), length, min(7, length))
-    return [torch.randint(most, (n,), generator=numbers).tolist() for n in sizes]
+    return [_drawn(model, n, batch, numbers) for n in sizes]
 
 
-def generated(model: Any, prompt: Sequence[int], count: int, single: bool = False) -> list[Step]:
+def _drawn(model: Any, count: int, batch: int, numbers: torch.Generator) -> list[Token]:
+    most, shape = model.config.get_text_config().vocab_size, (count, batch)
+    drawn = torch.randint(most, shape if batch > 1 else (count,), generator=numbers).tolist()
+    return [tuple(token) if batch > 1 else token for token in drawn]
+
+
+def generated(model: Any, prompt: Sequence[Token], count: int, single: bool = False) -> list[Step]:
     """Return the calls of a generation by eager PyTorch, each token the most likely one."""
     known, done, steps = list(prompt), 0, list[Step]()
     more = (model.states,) if isinstance(model, Heard) else ()
@@ -98,15 +103,14 @@ def generated(model: Any, prompt: Sequence[int], count: int, single: bool = Fals
     return steps
 
 
-def across(model: Any, length: int, single: bool = False) -> list[Step]:
+def across(model: Any, length: int, single: bool = False, batch: int = 1) -> list[Step]:
     """Return the calls of eager PyTorch around each limit that its configuration names.
 
     A generation steps across the limit, and prompts end before, at and behind it.
     """
     found, numbers = list[Step](), torch.Generator().manual_seed(1)
-    most = model.config.get_text_config().vocab_size
     for edge in boundaries(model.config, length):
-        prompt = torch.randint(most, (edge - 1,), generator=numbers).tolist()
+        prompt = _drawn(model, edge - 1, batch, numbers)
         steps = generated(model, prompt, min(3, length - edge + 2), single)
         # Without a cache, PyTorch's logits don't depend on where a prompt ends.
         longer = [
@@ -118,7 +122,11 @@ def across(model: Any, length: int, single: bool = False) -> list[Step]:
 
 
 def all_calls(
-    model: Any, length: int, single: bool = False, source_length: int | None = None
+    model: Any,
+    length: int,
+    single: bool = False,
+    source_length: int | None = None,
+    batch: int = 1,
 ) -> list[Step]:
     """Return the calls of eager PyTorch that a file is verified with.
 
@@ -135,8 +143,8 @@ def all_calls(
                 *all_calls(own, length),
             )
         ]
-    found = across(model, length, single)
-    for prompt in prompts(model, length):
+    found = across(model, length, single, batch)
+    for prompt in prompts(model, length, batch):
         found += generated(model, prompt, min(_STEPS, length - len(prompt) + 1), single)
     return found
 
@@ -223,7 +231,8 @@ class Comparison:
         if heard := [step.more[0] for step in steps if step.method == ENCODE]:
             model = Heard(model, heard[-1])
         with torch.no_grad():
-            layers = model(input_ids=torch.tensor([known]), use_cache=True).past_key_values.layers
+            ids, _ = inputs_of(known, 0)
+            layers = model(input_ids=ids, use_cache=True).past_key_values.layers
         # Layers that read another layer's cache have none of their own.
         used = [layer for layer in layers if getattr(layer, "keys", None) is not None]
         wanted = [value for layer in used for value in (layer.keys, layer.values)]
@@ -238,7 +247,9 @@ class Comparison:
         if found.shape != wanted.shape or not bool(found.isfinite().all()):
             what = f"{where} have the shape {tuple(found.shape)}, or values that are not finite"
             raise VerifyError(self.who, what, "report it with the model's config")
-        error = float((found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
+        # Each sequence of a batch by itself.
+        largest = wanted.abs().flatten(1).amax(1).clamp_min(1e-30)
+        error = float(((found - wanted).abs().flatten(1).amax(1) / largest).max())
         if not error <= self.tolerance:
             what = f"{where} differ by {error:.1e}"
             cure = f"find the delegate with --plugin, or accept {error:.0e}"
@@ -246,15 +257,15 @@ class Comparison:
         return error
 
 
-def _sequences(steps: Sequence[Step]) -> Iterator[list[int]]:
+def _sequences(steps: Sequence[Step]) -> Iterator[list[Token]]:
     """Yield all tokens that are known after each step."""
-    known = list[int]()
+    known = list[Token]()
     for step in steps:
         known = [*known[: step.start], *step.tokens]
         yield known
 
 
 @torch.no_grad()
-def _logits(model: Any, tokens: Sequence[int]) -> torch.Tensor:
-    logits: torch.Tensor = model(input_ids=torch.tensor([list(tokens)])).logits[:, -1]
+def _logits(model: Any, tokens: Sequence[Token]) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=inputs_of(tokens, 0)[0]).logits[:, -1]
     return logits

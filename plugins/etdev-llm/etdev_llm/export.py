@@ -62,6 +62,10 @@ def asked(texts: Sequence[str]) -> tuple[list[str] | None, Limits]:
     "--max-source", type=click.IntRange(2), metavar="N",
     help="Tokens of the longest source of an encoder-decoder; --max-length if left out.",
 )  # fmt: skip
+@click.option(
+    "--batch", type=click.IntRange(1), default=1, show_default=True,
+    help="Sequences of one length that are generated together.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of a config's random weights.")
 @click.option(
     "--dtype", type=click.Choice(["float32", "float16", "bfloat16"]),
@@ -113,6 +117,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     output: Path,
     max_length: int,
     max_source: int | None,
+    batch: int,
     single_method: bool,
     plugins: Sequence[str],
     evaluate: str | None,
@@ -145,6 +150,8 @@ def command(  # noqa: PLR0913 - an argument for each option
     names, limits = asked(plugins or (target.plugins if target else ()))
     if no_verify and (runner or target):
         raise click.UsageError("give --no-verify, or --runner and --target, not both")
+    if batch > 1 and (single_method or evaluate):
+        raise click.UsageError("--single-method and --evaluate take a --batch of 1")
     options.check_writing(output, None, plugins=names, **others)
     with working(runs=not no_verify) as say:
         from etdev.runtime.runners import on_target
@@ -152,7 +159,9 @@ def command(  # noqa: PLR0913 - an argument for each option
 
         facts = [each.facts for each in on_target(target, runner)] if target else []
         tokens = _tokens(source, evaluate) if evaluate else []
-        job = _Job(source, Recipe(**recipe), max_length, max_source, single_method, limits, say)
+        job = _Job(
+            source, Recipe(**recipe), max_length, max_source, batch, single_method, limits, say
+        )
         written = options.write(
             say, output, job.lower,
             lambda _, path: None if no_verify else job.verify(path, runner, target),
@@ -169,7 +178,8 @@ def command(  # noqa: PLR0913 - an argument for each option
     report(lambda: LLM.stamped(body), [*written.parts(), *lines])
     if not (options.given("quiet") or options.given("as_json")):
         given = "--source" if job.model.config.is_encoder_decoder else "--tokens"
-        click.echo(f"next: etdev generate {output} {given} 1,2,3 --check {source}", err=True)
+        prompt = " ".join([f"{given} 1,2,3"] * batch)
+        click.echo(f"next: etdev generate {output} {prompt} --check {source}", err=True)
 
 
 def _tokens(source: str, text: str) -> list[int]:
@@ -189,6 +199,7 @@ class _Job:
     recipe: Recipe
     length: int
     source_length: int | None
+    batch: int
     single: bool
     limits: Limits
     say: Any
@@ -202,7 +213,9 @@ class _Job:
 
         with self.say.watch.stage("model", self.source):
             self.model = self.recipe.load(self.source)
-            made = generation(self.model, self.length, self.single, self.recipe, self.source_length)
+            made = generation(
+                self.model, self.length, self.single, self.recipe, self.source_length, self.batch
+            )
         for name in {method for own in self.limits.values() for method in own["methods"]}:
             if name not in made.methods:
                 cure = f"it has {', '.join(made.methods)}"
@@ -220,7 +233,7 @@ class _Job:
             return []
         from etdev_llm.comparison import cost_of_int8
 
-        bytes_, whole, error = cost_of_int8(self.model, self.length)
+        bytes_, whole, error = cost_of_int8(self.model, self.length, self.batch)
         told = f"a cache of {bytes_} bytes in place of {whole}"
         return [f"{output}: {told}, which changes PyTorch's logits by up to {error:.1e}"]
 
@@ -244,7 +257,7 @@ class _Job:
         from etdev_llm.comparison import Comparison, all_calls, replayed
 
         self.say("verify", str(path.name))
-        wanted = all_calls(self.model, self.length, self.single, self.source_length)
+        wanted = all_calls(self.model, self.length, self.single, self.source_length, self.batch)
         done = Comparison(path.name, comparison.tolerance_of(self.model, self.recipe))
         runners = verifying(ProgramFile(path).artifact, self._plugins, runner, target)
         for each in runners:

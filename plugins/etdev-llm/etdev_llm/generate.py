@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from etdev.runtime.runners import Runner
     from etdev.schema.target import Target
     from etdev_llm.comparison import Comparison
-    from etdev_llm.player import Player, Step
+    from etdev_llm.player import Player, Step, Token
 
 GENERATED = Document("etdev.generated", 1)
 
@@ -30,18 +29,21 @@ def _ids(text: str) -> list[int]:
         raise click.BadParameter(f"{text!r} is not a list of token ids; write 1,2,3") from None
 
 
-def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
-    return _ids(text) if text else None
+def _tokens(_: object, __: object, texts: Sequence[str]) -> list[list[int]]:
+    return [_ids(text) for text in texts]
 
 
 @click.command("generate", cls=Command)
 @options.program
-@click.option("--tokens", callback=_tokens, metavar="IDS", help="Prompt as token ids: 1,2,3.")
+@click.option(
+    "--tokens", callback=_tokens, multiple=True, metavar="IDS",
+    help="Prompt as token ids: 1,2,3; one for each sequence of a batch.",
+)  # fmt: skip
 @click.option(
     "--source", metavar="IDS|FILE",
     help="Source of an encoder-decoder: token ids, or features in an .npy file.",
 )  # fmt: skip
-@click.option("--prompt", metavar="TEXT", help="Prompt as text.")
+@click.option("--prompt", multiple=True, metavar="TEXT", help="Prompt as text, likewise.")
 @click.option(
     "--tokenizer", metavar="FOLDER",
     help="Folder or hub id of the model's tokenizer, if it isn't that of etdev llm's SOURCE.",
@@ -86,9 +88,9 @@ def _tokens(_: object, __: object, text: str | None) -> list[int] | None:
 @options.debug
 def command(  # noqa: PLR0913 - an argument for each option
     program: Path,
-    tokens: list[int] | None,
+    tokens: list[list[int]],
     source: str | None,
-    prompt: str | None,
+    prompt: Sequence[str],
     tokenizer: str | None,
     count: int,
     chat: bool,
@@ -114,32 +116,32 @@ def command(  # noqa: PLR0913 - an argument for each option
     etdev generate net.pte --tokens 1,2,3
     etdev generate net.pte --prompt "Once upon" --check ./llama
     etdev generate net.pte --prompt "Hello" --chat --temperature 0.8 --top-p 0.9
+    etdev generate two.pte --tokens 1,2,3 --tokens 4,5,6
     etdev generate whisper.pte --source sound.npy
     etdev generate net.pte --tokens 1,2,3 --check ./llama --runner cpp
 
     Exit codes: 0 for success, 1 for an error or logits that differ, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
-    begun = tokens is not None or source is not None
-    if begun == (prompt is not None):
+    if (bool(tokens) or source is not None) == bool(prompt):
         raise click.UsageError("give --tokens or --prompt")
-    if chat and prompt is None:
+    if chat and not prompt:
         raise click.UsageError("--chat needs --prompt")
     with working() as say:
-        from etdev_llm.player import Player
+        from etdev_llm.player import Player, rows_of
         from etdev_llm.sampling import Sampling
 
         player = Player(program)
-        if prompt is not None:
+        if prompt:
             tokenizer = tokenizer or player.recipe.tokenizer
             if not tokenizer:
                 raise EtdevError(str(program), "names no tokenizer", "give --tokenizer")
         decoder: Any = tokenizer_of(tokenizer) if tokenizer else None
-        ids = tokens or ([] if prompt is None else _encoded(decoder, prompt, chat))
+        rows = tokens or [_encoded(decoder, text, chat) for text in prompt]
         say("generate", str(program))
-        told = (lambda _: None) if options.given("as_json") else _telling(decoder)
+        told = (lambda _: None) if options.given("as_json") else _telling(decoder, player)
         chosen, sampling = _runner(runner, target), Sampling(temperature, top_k, top_p, random_seed)
         _hear(player, source)
-        ids = ids or [known for known in [player.first] if known is not None]
+        ids = _prompt(player, rows or [[n for n in [player.first] if n is not None]])
         ends = () if no_stop else player.ends
         steps, cache = _steps(player, ids, count, chosen, told=told, sampling=sampling, ends=ends)
         if decoder and not options.given("as_json"):
@@ -150,12 +152,13 @@ def command(  # noqa: PLR0913 - an argument for each option
             if seed is not None:
                 player.recipe = evolve(player.recipe, seed=seed)
             checked = _checked(player, steps, cache, check, chosen)
-    found = [step.next for step in steps]
+    found = [_to_end(row, ends) for row in rows_of([step.next for step in steps])]
     speed, peak = {} if getattr(chosen, "emulated", False) else _speed(steps), _peak()
-    text = decoder.decode(found) if decoder else ",".join(map(str, found))
-    lines = [text, *(f"{program}: {name} {value} tokens/s" for name, value in speed.items())]
-    lines.append(f"{program}: peak memory {peak / 1e6:.0f} MB, with PyTorch")
-    body: dict[str, Any] = {"program": str(program), "prompt": ids, "tokens": found}
+    texts = [decoder.decode(row) if decoder else ",".join(map(str, row)) for row in found]
+    lines = [*texts, *(f"{program}: {name} {value} tokens/s" for name, value in speed.items())]
+    lines += [f"{program}: peak memory {peak / 1e6:.0f} MB, with PyTorch"] if peak else []
+    given, made = (own if player.batch > 1 else own[0] for own in (rows_of(ids), found))
+    body: dict[str, Any] = {"program": str(program), "prompt": given, "tokens": made}
     body |= {f"{name}_per_s": speed.get(name) for name in ("prefill", "decode")}
     body |= {"peak_bytes": peak, "verified_steps": 0, "error": None}
     if checked:
@@ -165,8 +168,24 @@ def command(  # noqa: PLR0913 - an argument for each option
     report(lambda: GENERATED.stamped(body), lines)
 
 
-def _telling(tokenizer: Any) -> Callable[[int], None]:
-    """Return a function that prints tokens when they are known: numbers, or their text."""
+def _prompt(player: Player, rows: list[list[int]]) -> list[Token]:
+    """Return the prompt, in a batch the tokens of all sequences at each position."""
+    if len(rows) != player.batch:
+        what = f"generates {player.batch} sequences together, and {len(rows)} prompts are given"
+        raise RunError(str(player.path), what, "give --tokens or --prompt for each")
+    if len(sizes := {len(row) for row in rows}) > 1:
+        what = f"has sequences of {min(sizes)} to {max(sizes)} tokens"
+        raise RunError("prompt", what, "give all as many, since one position counts for all")
+    return list(rows[0]) if player.batch == 1 else list(zip(*rows, strict=True))
+
+
+def _to_end(row: list[int], ends: Collection[int]) -> list[int]:
+    """Return a sequence up to a token that ends it; others of its batch may have gone on."""
+    return row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))]
+
+
+def _telling(tokenizer: Any, player: Player) -> Callable[[Any], None]:
+    """Return a function that prints tokens when they are known: numbers, or the text of one row."""
     known, told = list[int](), ""
 
     def tell(token: int) -> None:
@@ -178,6 +197,8 @@ def _telling(tokenizer: Any) -> Callable[[int], None]:
             click.echo(text[len(told) :], err=True, nl=False)
             told = text
 
+    if player.batch > 1:
+        return lambda tokens: click.echo(",".join(map(str, tokens)), err=True)
     return tell if tokenizer else lambda token: click.echo(token, err=True)
 
 
@@ -217,13 +238,14 @@ def _encoded(tokenizer: Any, prompt: str, chat: bool) -> list[int]:
 
 
 def _steps(
-    player: Player, ids: list[int], count: int, runner: Runner, **how: Any
+    player: Player, ids: list[Token], count: int, runner: Runner, **how: Any
 ) -> tuple[list[Step], list[Any]]:
     """Generate here, and repeat the calls in another runtime if one is asked for."""
     from etdev.runtime.runners import PYTHON
     from etdev_llm.comparison import replayed
+    from etdev_llm.player import rows_of
 
-    if any(not 0 <= token < player.vocabulary for token in ids):
+    if any(not 0 <= token < player.vocabulary for row in rows_of(ids) for token in row):
         raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
     steps = player.generate(ids, count, **how)
     return replayed(player.path, steps, runner) if runner is not PYTHON else (steps, player.cache())
@@ -246,7 +268,7 @@ def _checked(
     done = Comparison(str(player.path), tolerance_of(model, player.recipe))
     done.compare(steps, expected(model, steps))
     done.compare_cache(model, steps, cache)
-    if wanted := across(model, player.length, player.single):
+    if wanted := across(model, player.length, player.single, player.batch):
         found, _ = replayed(player.path, wanted, runner)
         done.compare(found, wanted)
     return done
@@ -255,12 +277,17 @@ def _checked(
 def _speed(steps: list[Step]) -> dict[str, float]:
     """Return the tokens per second of the prompt, and of the tokens behind the first one."""
     first, rest = steps[0], sum(step.seconds for step in steps[1:])
-    speed = {"prefill": round(len(first.tokens) / first.seconds, 1)}
-    return {**speed, "decode": round((len(steps) - 1) / rest, 1)} if rest else speed
+    rows = len(first.logits)
+    speed = {"prefill": round(rows * len(first.tokens) / first.seconds, 1)}
+    return {**speed, "decode": round(rows * (len(steps) - 1) / rest, 1)} if rest else speed
 
 
-def _peak() -> int:
-    """Return the most memory that this process had, in bytes."""
+def _peak() -> int | None:
+    """Return the most memory that this process had, in bytes; None on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -34,19 +34,20 @@ class Step(nn.Module):
         model: A decoder of transformers, which is not changed.
         length: Tokens of the longest sequence.
         int8: Keep keys and values in 8 bits.
+        batch: Sequences of one length that are generated together.
     """
 
-    def __init__(self, model: Any, length: int, int8: bool = False) -> None:
+    def __init__(self, model: Any, length: int, int8: bool = False, batch: int = 1) -> None:
         super().__init__()
-        self.length = length
+        self.length, self.batch = length, batch
         self.model = _with_plain_ops(model)
         fix_frequencies(self.model, length)
-        self.cache = Buffers(filled(self.model), length, int8)
+        self.cache = Buffers(filled(self.model), length, int8, batch)
         # Some models can't tell the positions from a cache whose length is a tensor.
         self.takes_positions = "position_ids" in signature(model.forward).parameters
 
     def forward(self, tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the logits behind the last token, (1, vocabulary)."""
+        """Return the logits behind the last token, (batch, vocabulary)."""
         more = {}
         if self.takes_positions:
             more["position_ids"] = (torch.arange(tokens.shape[1]) + start)[None]
@@ -54,7 +55,7 @@ class Step(nn.Module):
             input_ids=tokens,
             past_key_values=self.cache.at(start),
             # Some models make a mask of a length that depends on the position otherwise.
-            attention_mask=torch.ones(1, self.length),
+            attention_mask=torch.ones(self.batch, self.length),
             use_cache=True,
             logits_to_keep=1,
             **more,
@@ -70,7 +71,7 @@ class Step(nn.Module):
             SourceError: The logits depend on such rows, as no mask of the model covers them, its
                 table of positions is shorter than the cache, or it computes what no .pte can.
         """
-        who, one = type(self.model).__name__, torch.zeros(1, 1, dtype=torch.long)
+        who, one = type(self.model).__name__, torch.zeros(self.batch, 1, dtype=torch.long)
         with naming(who, f"can't take a token at position {self.length - 1}", "give less"):
             self(one, one[0] + self.length - 1)
         with Unlowerable(who):
@@ -137,18 +138,20 @@ class Generation:
     settings: Settings
 
 
-def generation(
+def generation(  # noqa: PLR0913 - all but the first two have defaults
     model: Any,
     length: int,
     single_method: bool = False,
     recipe: Recipe | None = None,
     source_length: int | None = None,
+    batch: int = 1,
 ) -> Generation:
     """Return the methods `prefill` and `decode` of a decoder, or `forward` alone, and `get_cache`.
 
-    Both take token ids (1, n) and the position of the first one (1), int64, and return the logits
-    behind the last token, (1, vocabulary). `prefill` and `forward` take 1 to `length` tokens,
-    `decode` takes one. `get_cache` returns the keys and values of each layer, for comparisons.
+    Both take token ids (batch, n) and the position of the first one (1), int64, and return the
+    logits behind the last token, (batch, vocabulary). `prefill` and `forward` take 1 to `length`
+    tokens, `decode` takes one. `get_cache` returns the keys and values of each layer, for
+    comparisons.
 
     Args:
         model: A decoder of transformers, such as AutoModelForCausalLM gives.
@@ -158,9 +161,11 @@ def generation(
         source_length: For an encoder-decoder of texts, tokens of the longest source; `length` if
             None. Its methods are `encode`, from a source to states, `prefill`, which takes those,
             too, `decode` and `get_cache`.
+        batch: Sequences that are generated together; all have as many tokens.
 
     Raises:
-        SourceError: The model takes fewer tokens, or has a cache that can't be lowered.
+        SourceError: The model takes fewer tokens, or has a cache that can't be lowered, or an
+            encoder-decoder a batch.
     """
     text = model.config.get_text_config()
     most = getattr(text, "max_position_embeddings", None)
@@ -175,14 +180,17 @@ def generation(
         if int8:
             what = "has two caches, which are kept in float"
             raise SourceError(type(model).__name__, what, "leave out --quantize-cache")
+        if batch > 1:
+            what = "has sources of several lengths, which make no batch"
+            raise SourceError(type(model).__name__, what, "leave out --batch")
         source, *_ = encoder_decoder.sources_of(model, source_length or length)
         methods = encoder_decoder.methods_of(_with_plain_ops(model), length, source)
         methods[CACHE] = (Rows(methods[PREFILL][0].cache), ())
         return Generation(methods, Settings(constant_methods=constants))
-    step = Step(model, length, int8).eval()
+    step = Step(model, length, int8, batch).eval()
     step.check()
     start = torch.zeros(1, dtype=torch.long)
-    several = torch.arange(min(_EXAMPLE, length))[None] % text.vocab_size
+    several = (torch.arange(min(_EXAMPLE, length)) + torch.arange(batch)[:, None]) % text.vocab_size
     sizes = ({1: Dim("length", min=1, max=length)}, None)
     long = (step, (several, start), sizes)
     methods = {PREFILL: long, DECODE: (step, (several[:, :1], start + 1))}

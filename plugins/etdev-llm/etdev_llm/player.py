@@ -21,6 +21,9 @@ from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.sampling import Sampling
 from etdev_llm.sources import RECIPE, Recipe
 
+# A token, or those of all sequences of a batch at one position.
+Token = int | tuple[int, ...]
+
 
 @frozen
 class Step:
@@ -32,11 +35,11 @@ class Step:
     """
 
     method: str
-    tokens: tuple[int, ...]
+    tokens: tuple[Token, ...]
     start: int
     logits: torch.Tensor
     seconds: float
-    chosen: int | None = None
+    chosen: Token | None = None
     more: tuple[torch.Tensor, ...] = ()
 
     @property
@@ -45,14 +48,19 @@ class Step:
         return (*(inputs_of(self.tokens, self.start) if self.tokens else ()), *self.more)
 
     @property
-    def likeliest(self) -> int:
+    def likeliest(self) -> Token:
         """The most likely token."""
-        return int(self.logits.argmax())
+        return each(self.logits, lambda row: int(row.argmax()))
 
     @property
-    def next(self) -> int:
+    def next(self) -> Token:
         """The token that follows."""
         return self.likeliest if self.chosen is None else self.chosen
+
+
+def each(logits: torch.Tensor, choose: Callable[[torch.Tensor], int]) -> Token:
+    """Return the token that is chosen from logits (batch, vocabulary), a tuple for a batch."""
+    return tuple(map(choose, logits)) if len(logits) > 1 else choose(logits)
 
 
 @define(eq=False)
@@ -61,6 +69,7 @@ class Player:
 
     Args:
         path: The .pte.
+        batch: Sequences that are generated together.
         single: It has one method for prompts and single tokens.
         hears: It is an encoder-decoder, which `hear` gives a source.
         source: That source.
@@ -72,6 +81,7 @@ class Player:
     path: Path
     artifact: Artifact = field(init=False)
     length: int = field(init=False)
+    batch: int = field(init=False)
     vocabulary: int = field(init=False)
     recipe: Recipe = field(init=False)
     single: bool = field(init=False)
@@ -89,6 +99,8 @@ class Player:
             what = "has no methods prefill and decode with a cache"
             raise RunError(str(self.path), what, "write it with etdev llm")
         self.single, self.hears = SINGLE in names, ENCODE in names
+        first = next(m for m in self.artifact.methods if m.name in (PREFILL, SINGLE))
+        self.batch = int(first.inputs[0].sizes[0])
         self._program = file.runnable(share_arenas=True).load()
         self.length = int(self._call("get_max_seq_len")[0])
         self.vocabulary = int(self._call("get_vocab_size")[0])
@@ -120,35 +132,36 @@ class Player:
 
     def generate(
         self,
-        tokens: Sequence[int],
+        tokens: Sequence[Token],
         count: int,
-        told: Callable[[int], object] = lambda _: None,
+        told: Callable[[Token], object] = lambda _: None,
         sampling: Sampling | None = None,
         ends: Collection[int] = (),
     ) -> list[Step]:
         """Generate `count` tokens behind a prompt, by default each the most likely one.
 
         Args:
-            tokens: The prompt.
+            tokens: The prompt; in a batch each is a tuple of the tokens of all sequences.
             count: Tokens to generate.
             told: Called with each token when it is known.
             sampling: How each is chosen.
-            ends: Tokens after which it stops.
+            ends: Tokens after which it stops, in a batch once all sequences had one.
 
         Raises:
             RunError: The cache is too short for it, or a call failed.
         """
         self.refuse_too_long(len(tokens), count)
-        sampling = sampling or Sampling()
+        sampling, ended = sampling or Sampling(), set[int]()
         known, steps, done = list(tokens), list[Step](), 0
         for _ in range(count):
             new = known[done:]
             steps.append(self._step(new, done, bool(done)))
             done = len(known)
-            known.append(sampling.choose(steps[-1].logits))
+            known.append(each(steps[-1].logits, sampling.choose))
             steps[-1] = evolve(steps[-1], chosen=known[-1])
             told(known[-1])
-            if known[-1] in ends:
+            ended |= {row for row, own in enumerate(rows_of(known[-1:])) if own[0] in ends}
+            if len(ended) == self.batch:
                 break
         return steps
 
@@ -171,7 +184,7 @@ class Player:
             cure = f"generate at most {most}, or lower it with a larger --max-length"
             raise RunError(str(self.path), f"{what}{prompt + count - 1}", cure)
 
-    def _step(self, tokens: Sequence[int], start: int, decodes: bool) -> Step:
+    def _step(self, tokens: Sequence[Token], start: int, decodes: bool) -> Step:
         method = SINGLE if self.single else DECODE if decodes else PREFILL
         more = () if decodes else self._states
         inputs = (*inputs_of(tokens, start), *more)
@@ -194,6 +207,12 @@ class Player:
             raise RunError(str(self.path), what, "see etdev check, and etdev run") from error
 
 
-def inputs_of(tokens: Sequence[int], start: int) -> tuple[torch.Tensor, torch.Tensor]:
+def rows_of(tokens: Sequence[Token]) -> list[list[int]]:
+    """Return the tokens of each sequence of a batch, or of the only one."""
+    columns = [token if isinstance(token, tuple) else (token,) for token in tokens]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def inputs_of(tokens: Sequence[Token], start: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the inputs of a call."""
-    return torch.tensor([list(tokens)]), torch.tensor([start])
+    return torch.tensor(rows_of(tokens)), torch.tensor([start])

@@ -49,6 +49,24 @@ def test_the_commands_lower_and_generate(config):
     assert "etdev explain: " not in etdev("explain", "net.pte").output
 
 
+@pytest.mark.suite
+def test_a_batch_is_generated_together(config):
+    words = ["llm", config, "-o", "net.pte", "--max-length", "16", "--plugin", "cpu", "--batch"]
+    assert "take a --batch of 1" in etdev(*words, "2", "--single-method", code=2).output
+    told = etdev(*words, "2", "--quantize-cache", "int8").output
+    assert "next: etdev generate net.pte --tokens 1,2,3 --tokens 1,2,3 --check" in told
+    words = ["generate", "net.pte", "--count", "5", "--no-stop", "--tokens", "1,2,3"]
+    assert "2 sequences together, and 1 prompts are given" in etdev(*words, code=1).output
+    assert "has sequences of 2 to 3 tokens" in etdev(*words, "--tokens", "4,5", code=1).output
+    words += ["--tokens", "4,5,6", "--check", config]
+    found = json.loads(etdev(*words, "--json").stdout)
+    assert found["prompt"] == [[1, 2, 3], [4, 5, 6]]
+    assert [len(row) for row in found["tokens"]] == [5, 5]
+    assert found["verified_steps"] == 5
+    rows = [",".join(map(str, row)) for row in found["tokens"]]
+    assert etdev(*words).stdout.splitlines()[:2] == rows
+
+
 @emulated
 def test_a_decoder_is_verified_on_another_processor(config, tmp_path):
     text = '[plugins.cpu]\n[targets.pi]\ntriple = "aarch64-linux-gnu"\nplugins = ["cpu"]\n'

@@ -4,9 +4,9 @@ import pytest
 import torch
 from attrs import evolve
 from etdev_llm import generation, methods
-from etdev_llm.comparison import Comparison, across, expected, generated, prompts
+from etdev_llm.comparison import Comparison, across, all_calls, expected, generated, prompts
 from etdev_llm.export import asked
-from etdev_llm.player import Player, Step, inputs_of
+from etdev_llm.player import Player, Step, inputs_of, rows_of
 from etdev_llm.positions import boundaries
 from support.decoders import LENGTH, SIZES, decoder
 
@@ -77,6 +77,48 @@ def test_a_decoder_generates_what_eager_does(tmp_path):
         model.lm_head.weight[7] += 1
     with pytest.raises(VerifyError, match="the logits of step 0"):
         Comparison("net.pte").compare(steps, expected(model, steps))
+
+
+@torch.no_grad()
+def test_sequences_of_a_batch_are_compared_one_by_one():
+    model = decoder("mistral", num_hidden_layers=1)
+    step = generation(model, 20, batch=2).methods["prefill"][0]
+    wanted = all_calls(model, 20, batch=2)
+    found = [evolve(one, logits=step(*inputs_of(one.tokens, one.start))) for one in wanted]
+    done = Comparison("net.pte")
+    done.compare(found, wanted)
+    assert done.equal == len(found) > 10
+    assert {len(one.tokens) for one in wanted if not one.start} >= {1, 7, 8, 9, 15, 16, 17, 20}
+    found[3] = evolve(found[3], logits=found[3].logits.clone())
+    found[3].logits[1] += 0.01 * found[3].logits[1].abs().max()
+    with pytest.raises(VerifyError, match="the logits of step 3"):
+        Comparison("net.pte").compare(found, wanted)
+
+
+@pytest.mark.suite
+def test_sequences_of_a_batch_have_the_values_that_each_has_alone(tmp_path):
+    model = decoder("mistral", num_hidden_layers=1)
+    made = generation(model, 20, batch=3)
+    lowered = Lowerer(["cpu"]).lower(made.methods, settings=made.settings)
+    path = lowered.save(tmp_path / "net.pte")
+    player = Player(path)
+    assert player.batch == 3
+    prompt = prompts(model, 5, batch=3)[2]
+    steps = player.generate(prompt, 8)
+    done = Comparison("net.pte")
+    done.compare(steps, expected(model, steps))
+    done.compare_cache(model, steps, player.cache())
+    rows = zip(rows_of(prompt), rows_of([step.next for step in steps]), strict=True)
+    for number, (row, found) in enumerate(rows):
+        alone = generated(model, row, 8)
+        assert found == [step.next for step in alone]
+        for step, true in zip(steps, alone, strict=True):
+            torch.testing.assert_close(step.logits[number : number + 1], true.logits)
+    ends = {row[2 + n] for n, row in enumerate(rows_of([step.next for step in steps]))}
+    assert 3 <= len(player.generate(prompt, 8, ends=ends)) <= 5
+    wrong = [evolve(step, logits=step.logits.flip(0)) for step in steps]
+    with pytest.raises(VerifyError, match="the logits of step 0"):
+        Comparison("net.pte").compare(wrong, expected(model, steps))
 
 
 @pytest.mark.suite
