@@ -6,6 +6,7 @@ import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class Recording:
     """A record of the sizes, integers and branches that the calls of a method try.
 
     Args:
-        program: The exported program; the state that it begins with decides branches, too.
+        program: The exported program.
     """
 
     program: ExportedProgram
@@ -52,8 +53,8 @@ class Recording:
         """True if every branch was taken."""
         return all(len(sides) == len(_SIDES) for sides in self._taken.values())
 
-    def note(self, inputs: Sequence[Any]) -> None:
-        """Note what a call tries."""
+    def note(self, inputs: Sequence[Any], state: Mapping[str, Any]) -> None:
+        """Note what a call tries, given its inputs and the state before it."""
         for (name, fake), value in zip(self._inputs, inputs, strict=False):
             tensor = torch.as_tensor(value) if isinstance(value, (torch.Tensor, int)) else None
             if tensor is None or fake is None:
@@ -65,24 +66,24 @@ class Recording:
                 values = np.unique(tensor.numpy(force=True)).tolist()
                 self._integers.setdefault(name, set()).update(values)
         if not self.is_whole:
-            for node, sides in self._sides(inputs).items():
+            for node, sides in self._sides(inputs, state).items():
                 self._taken[node] |= sides
 
-    def is_new(self, inputs: Sequence[Any]) -> bool:
+    def is_new(self, inputs: Sequence[Any], state: Mapping[str, Any]) -> bool:
         """Return True if a call takes a branch that was not taken."""
-        return any(sides - self._taken[node] for node, sides in self._sides(inputs).items())
+        return any(sides - self._taken[node] for node, sides in self._sides(inputs, state).items())
 
-    def _sides(self, inputs: Sequence[Any]) -> dict[Node, set[bool]]:
-        sides = {node: set[bool]() for node in self._taken}
-        module, before = self._module, [copy.deepcopy(b) for b in self._module.buffers()]
+    def _sides(self, inputs: Sequence[Any], state: Mapping[str, Any]) -> dict[Node, set[bool]]:
+        sides, module = {node: set[bool]() for node in self._taken}, self._module
+        held = dict(chain(module.named_parameters(), module.named_buffers()))
         # The module's nodes are those of the program, in their order.
         pairs = zip(_conditions(module), self._taken, strict=True)
         # Such as an input that a check of the program refuses.
         with suppress(Exception), torch.no_grad():
+            for name, value in state.items():
+                held[name].copy_(value)
             recorder = _Recorder(module, {node: sides[own] for node, own in pairs})
             recorder.run(*copy.deepcopy(list(inputs)))
-        for buffer, value in zip(module.buffers(), before, strict=True):
-            buffer.copy_(value)
         return sides
 
     def coverage(self, method: str, calls: int, unread: Collection[str]) -> Coverage:

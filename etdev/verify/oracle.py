@@ -50,8 +50,11 @@ class EagerCall:
     def reads(self, state: str) -> bool:
         """Return True if outputs change when a tensor of the state does."""
         value = self.state[state]
-        changed = ~value if value.dtype == torch.bool else value * 2 + 1
-        own = evolve(self.reference, state={**self.state, state: changed})
+        others = [~value] if value.dtype == torch.bool else [value * 2 + 1, value + 1]
+        return any(self._differs(state, other) for other in others)
+
+    def _differs(self, state: str, value: torch.Tensor) -> bool:
+        own = evolve(self.reference, state={**self.state, state: value})
         # Such as a position that is out of bounds then.
         with suppress(Exception):
             (module,) = modules_of([own])
@@ -156,7 +159,7 @@ class Oracle:
         Raises:
             OverflowError: A drawn call returns NaN or infinities.
         """
-        before, (_, structure) = self._state(reference), reference.example()
+        before, (_, structure) = self.state(reference), reference.example()
         modules = duplicates(self._modules, [known.state for known in self.references])
         module = modules[self.references.index(reference)]
         outputs, after = called(module, inputs, structure)
@@ -166,7 +169,7 @@ class Oracle:
         free = drawn or (self._drawn and bool(reference.state))
         return EagerCall(reference, inputs, outputs, after, before, edge, free)
 
-    def _state(self, reference: Reference) -> dict[str, Any]:
+    def state(self, reference: Reference) -> dict[str, Any]:
         """Return copies of the values that the state of a method has now."""
         module = self._modules[self.references.index(reference)]
         held = chain(module.named_parameters(), module.named_buffers())

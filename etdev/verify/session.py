@@ -90,7 +90,8 @@ class Session:
                 if turn < draws:
                     yield from self._call(attempts, drawn=True)
                 elif not self.coverage.is_whole and time.monotonic() < until:
-                    new = [inputs for inputs in attempts if self.coverage.is_new(inputs)]
+                    state = self.oracle.state(self.reference)
+                    new = [inputs for inputs in attempts if self.coverage.is_new(inputs, state)]
                     yield from self._call(new, drawn=True)
         if len(self.calls) > max(steps, len(self.given)):
             yield from self._repeat(self.calls[0])
@@ -109,7 +110,7 @@ class Session:
                 continue
             self.calls.append(call)
             if not call.edge:
-                self.coverage.note(call.inputs)
+                self.coverage.note(call.inputs, call.state)
             yield call
             return
 

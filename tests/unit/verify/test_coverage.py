@@ -115,3 +115,23 @@ def test_the_recorded_seed_makes_the_same_calls_again(monkeypatch):
     assert once.coverage == again.coverage
     monkeypatch.setattr("etdev.verify.inputs.SEED", once.seed + 1)
     assert lowered.verify(runner="python").coverage != once.coverage
+
+
+class Counter(torch.nn.Module):
+    """Every third call doubles its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        third = self.calls[0] % 3 == 0
+        return torch.cond(third, lambda x: x * 2, lambda x: x - 1, (x,))
+
+
+def test_a_branch_that_state_decides_is_taken():
+    result = Lowerer([]).lower(Counter(), (X,)).verify(runner="python")
+    (coverage,) = result.coverage
+    assert coverage.gaps == ()
+    assert [sorted(sides) for sides in coverage.branches.values()] == [[False, True]]
