@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from attrs import define, field
@@ -169,8 +170,18 @@ class _Choice:
         others = f"installed are {', '.join(known)}" if known else "none is installed"
         own = own_distributions()
         cure = install_hint(own[name]) if name in own else ""
+        cure = cure or self._with_backend(name)
         cure = cure or close_to(name, dict.fromkeys([*known, *self.registry.names, *own]))
         return PluginError(name, f"not installed{listed}", f"{cure} ({others})" if cure else others)
+
+    def _with_backend(self, name: str) -> str:
+        """Return `did you mean cpu?` for the name of a backend that a plugin's manifest has."""
+        for plugin, candidates in self.installed.items() if len(name) > 2 else ():
+            with suppress(EtdevError):
+                known = manifest_in(candidates[0].entry.value)
+                if known and any(name.lower() in other.lower() for other in known.backends):
+                    return f"did you mean {plugin}?"
+        return ""
 
     def examine(self, name: str) -> Finding:
         """Load a plugin and ask for its devices; a failure becomes its problem."""

@@ -17,7 +17,7 @@ from support.toys import Takes
 from support.toys.runtime import assert_agrees
 from torch import nn
 
-from etdev import Lowerer
+from etdev import Lowerer, PluginError
 from etdev.runtime.run import execute, run
 from etdev.upstream.trees import flat
 
@@ -276,3 +276,10 @@ def test_slopes_outlive_the_file_that_they_were_loaded_from(tmp_path):
     assert lowered.plan["forward"].ledger["aten_prelu_default"].owner == "cpu"
     done = run(lowered.save(tmp_path / "net.pte"), [image], repeat=20)
     torch.testing.assert_close(done.outputs[0], slopes(image))
+
+
+def test_the_name_of_its_backend_suggests_it():
+    with pytest.raises(
+        PluginError, match=r"not installed; did you mean cpu\? \(installed are .*cpu"
+    ):
+        Lowerer(["xnnpack"])
