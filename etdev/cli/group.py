@@ -7,6 +7,7 @@ import shlex
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,11 @@ def _reducing(arguments: Mapping[str, Any], error: Exception) -> str:
         return ""
     named: dict[str, Any] = {"--plugin": ",".join(arguments.get("plugins") or ())}
     named |= {f"--{key}": arguments.get(key) for key in ("registry", "inputs", "tolerance")}
-    options = [part for flag, value in named.items() if value for part in (flag, str(value))]
-    return shlex.join(["etdev", "reduce", source, *options, "-o", "fault"])
+    pairs = [(flag, str(value)) for flag, value in named.items() if value]
+    pairs += [("--pin", str(pin)) for pin in arguments.get("pins") or ()]
+    for plugin, devices in (arguments.get("devices") or {}).items():
+        pairs += [("--device", f"{plugin}.{name}={device}") for name, device in devices.items()]
+    return shlex.join(["etdev", "reduce", source, *chain(*pairs), "-o", "fault"])
 
 
 def _text(error: EtdevError) -> str:

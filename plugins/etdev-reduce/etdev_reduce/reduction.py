@@ -26,7 +26,7 @@ from etdev_reduce.worker import tolerance_of
 Tell = Callable[[str], None]
 # Calls that a method is tried with, if no inputs are given.
 _CALLS = 3
-# Time in seconds for the flows that the smallest case is tried in at the end.
+# Time in seconds for the values of a case, and for the flows that it is tried in, at the end.
 _LAST_S = 120.0
 
 
@@ -153,7 +153,13 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
                 results = {flow: search.tried(case, flow) for flow in flows}
                 if flow := _failing(results):
                     search.start(case, flow, results[flow])
-                    return _reduced(search, flows, start)
+                    result, own = _reduced(search, flows, start), flows[0]
+                    if results[own].is_failure and result.flows.get(own.name) == "right":
+                        # ExecuTorch's flow has another fault there.
+                        search.deadline = start + budget_s
+                        search.start(case, own, results[own])
+                        result = _reduced(search, flows, start)
+                    return result
                 tried |= {
                     f"{name} is {found} in {flow.name}": None for flow, found in results.items()
                 }
@@ -203,7 +209,10 @@ def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
     try:
         search.run()
     except (Spent, KeyboardInterrupt) as error:
-        ended = error
+        ended, search.deadline = error, time.monotonic() + _LAST_S
+        search.tell("values of a seed for the smallest program so far")
+        with suppress(Spent, KeyboardInterrupt):
+            search.fill()
     case, failure, flow = search.best, search.failure, search.flow
     results, search.deadline = {flow.name: str(failure)}, time.monotonic() + _LAST_S
     others = [evolve(own, in_two=True) for own in flows if isinstance(own, Executorch)]
@@ -211,6 +220,9 @@ def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
         if not ended and other.name not in results and failure.kind != HANG:
             found = search.tried(case, other)
             results[other.name] = "right" if found.kind == RIGHT else str(found)
+            if found.is_like(search.failure) and isinstance(other, Executorch) and not other.in_two:
+                # Without etdev, and at last without a backend.
+                flow, failure = other, found
     return Reduction(
         case=case,
         failure=failure,

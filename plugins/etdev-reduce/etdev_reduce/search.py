@@ -143,7 +143,7 @@ class Search:
         while before != (before := self.best.source()):
             self._call()
             self._cut()
-            self._fill()
+            self.fill()
             self._shrink()
             self._cast()
             self._bypass()
@@ -171,12 +171,12 @@ class Search:
         left = ddmin([group for group in groups if group], fails)
         ddmin([[node] for group in left for node in group], fails)
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Make values of a seed, all in one way if possible."""
         first = (
             ("normal", "positive", "scaled") if self.failure.kind == WRONG else ("ones", "normal")
         )
-        others = ("ties", "levels", "edges", "normal", "scaled", "positive", "ones")
+        others = ("ties", "levels", "edges", "normal", "scaled", "positive", "ones", "zeros")
         order = list(dict.fromkeys((*first, *others)))
         if not self.best.captured:
             return

@@ -13,6 +13,8 @@ CAPTURED = ""
 # Numbers that compilers and kernels may treat in a way of their own.
 _EDGES = '[float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1.5, -1e30]'
 _LEVELS = 4
+# Their results are float32, whatever they are made for.
+_FLOATS = ("torch.rand", "torch.ones", "torch.zeros")
 
 
 @frozen(eq=False)
@@ -40,7 +42,9 @@ class Value:
         if not tensor.is_floating_point():
             most = f"torch.randint({int(low)}, {int(high) + 1}, ({{0}},))"
             return {"ones": "torch.ones({0})", "normal": most}
-        found = {"ones": "torch.ones({0})", "normal": "torch.randn({0})"}
+        found = {
+            "zeros": "torch.zeros({0})", "ones": "torch.ones({0})", "normal": "torch.randn({0})"
+        }  # fmt: skip
         if not (math.isfinite(low) and math.isfinite(high)):
             found["edges"] = f"torch.tensor({_EDGES})[torch.randint(7, ({{0}},))]"
             levels = tensor.unique()
@@ -49,7 +53,7 @@ class Value:
             return found
         if low >= 0:
             found["positive"] = "torch.rand({0}) + 0.5"
-        if tensor.numel() > 1:
+        if low < high:
             middle, spread = (_rounded(float(f(tensor.double()))) for f in (torch.mean, torch.std))
             found["scaled"] = f"torch.randn({{0}}) * {spread} + {middle}"
         found["ties"] = "torch.randint(-2, 3, ({0},)).float()"
@@ -78,7 +82,7 @@ class Value:
         made = shape if plain else [shape[dim] for dim in order]
         text = self.fills()[self.fill].format(", ".join(map(str, made)) or "()")
         text = text.replace("((),)", "()")
-        natural = torch.float32 if text.startswith(("torch.rand", "torch.ones")) else None
+        natural = torch.float32 if text.startswith(_FLOATS) else None
         natural = torch.int64 if text.startswith("torch.randint") else natural
         natural = torch.bool if ">" in text else natural
         natural = torch.float32 if text.endswith(".float()") else natural

@@ -8,11 +8,12 @@ import torch
 from attrs import evolve
 from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import CRASH, ERROR, INVALID, RIGHT, WRONG, Failure, of_error, pattern
-from etdev_reduce.flows import PORTABLE
-from etdev_reduce.reduction import _reduced
+from etdev_reduce.flows import PORTABLE, Etdev, Executorch
+from etdev_reduce.reduction import _reduced, reduce
 from etdev_reduce.search import Search, Spent, ddmin
 from torch import nn
 
+from etdev.app import EagerMethod
 from etdev.runtime.child import ChildResult
 
 DEEP = 300
@@ -21,9 +22,11 @@ DEEP = 300
 class Ruled(Search):
     """A search whose trials are decided by a rule on the source of a case."""
 
-    rule = None
+    rule = by_flow = None
 
     def tried(self, case, flow):
+        if self.by_flow:
+            return self.by_flow(case.source(), flow)
         if time.monotonic() > self.deadline:
             raise Spent
         self.trials += 1
@@ -171,3 +174,37 @@ def test_ctrl_c_leaves_the_best_so_far(tmp_path):
     result = _reduced(search, [], time.monotonic())
     assert (result.finished, result.interrupted, result.nodes) == (False, True, 60)
     assert 1 <= len(result.case.nodes) < 60
+    # Nothing of the user's is in it, so it can be written.
+    assert result.case.captured == []
+
+
+class Curves(nn.Module):
+    def forward(self, x):
+        return ((x + 1).tanh() + 2).exp() + 3
+
+
+def test_a_fault_of_executorchs_flow_does_not_stand_for_one_of_etdevs(monkeypatch):
+    """ExecuTorch's flow gets tanh wrong, and etdev exp."""
+    ours, theirs = Etdev(), Executorch("", "Npu()")
+
+    def by_flow(source, flow):
+        wrong = {ours: "aten.exp.", theirs: "aten.tanh."}.get(flow, "nothing")
+        return Failure(WRONG, "run", "values") if wrong in source else Failure(RIGHT)
+
+    monkeypatch.setattr(Ruled, "by_flow", staticmethod(by_flow))
+    monkeypatch.setattr("etdev_reduce.reduction.Search", Ruled)
+    methods = EagerMethod.of_model(Curves(), (torch.randn(4, 4),))
+    result = reduce(methods, [ours, theirs])
+    assert [str(node.target) for node in result.case.nodes] == ["aten.exp.default"]
+    assert (result.flow, result.flows[theirs.name]) == (ours, "right")
+
+
+def test_what_portable_kernels_get_wrong_is_not_laid_at_a_backends_door(tmp_path):
+    theirs = Executorch("", "Npu()")
+    search = searched(chain(9), (torch.randn(4, 4),), on("tanh"), tmp_path)
+    search.flow = theirs
+    result = _reduced(search, [theirs], time.monotonic())
+    assert (result.flow, result.title) == (
+        PORTABLE,
+        "Portable kernels: wrong values of aten.tanh.default",
+    )

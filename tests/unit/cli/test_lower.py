@@ -77,10 +77,12 @@ def test_lower_writes_nothing_that_differs_from_pytorch(here, word):
         "        return torch.nn.functional.leaky_relu(x, float('inf'))\n\n\n"
         "def model():\n    return Leak(), (torch.zeros(3, dtype=torch.float64),)\n"
     )
-    done = invoke(f"lower leak.py:model -o leak.pte --plugin cpu {word}")
+    pin = "--pin op=aten.add.*:plugin=portable"
+    done = invoke(f"lower leak.py:model -o leak.pte --plugin cpu {pin} --device cpu=cpu {word}")
     assert (done.exit_code, done.stdout) == (1, "")
     error, command = done.stderr.splitlines()[-2:]
-    assert command == "next: etdev reduce leak.py:model --plugin cpu -o fault"
+    quoted = "--pin 'op=aten.add.*:plugin=portable' --device 'cpu.*=cpu'"
+    assert command == f"next: etdev reduce leak.py:model --plugin cpu {quoted} -o fault"
     assert error.startswith(
         "error: method 'forward': step 0: output 0 is 0 at [0], in eager PyTorch NaN "
     )
