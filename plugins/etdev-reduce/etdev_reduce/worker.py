@@ -221,15 +221,23 @@ def _difference(
 ) -> tuple[str, str] | None:
     """Return in which way outputs of the last call are wrong, and how; None if they are right."""
     expected = _called(copy.deepcopy(model), calls)
-    dtypes = {value.dtype for value in expected if isinstance(value, torch.Tensor)}
+    if len(outputs) != len(expected):
+        return "form", f"it has {len(outputs)} outputs, in eager PyTorch {len(expected)}"
     is_quantised = "quantized_decomposed" in trial.source
-    usual = max(tolerance_of(dtypes), QUANTISED * is_quantised)
-    tolerance = Tolerance(relative=trial.tolerance or usual, steps=int(is_quantised))
-    problem = tolerance.mismatch(outputs, expected)
-    # Rounding alone may explain it.
-    if problem and (problem := tolerance.mismatch(outputs, expected, moved=_moved(model, calls))):
-        way = "values" if " is off by " in problem else "form"
-        return ("not finite" if "NaN" in problem or "inf" in problem else way), problem
+    moved: list[Any] = []
+    # One by one, as what is near for a float32 is far for a float64.
+    for number, pair in enumerate(zip(outputs, expected, strict=True)):
+        output, wanted = ([value] for value in pair)
+        dtypes = [value.dtype for value in wanted if isinstance(value, torch.Tensor)]
+        usual = max(tolerance_of(dtypes), QUANTISED * is_quantised)
+        tolerance = Tolerance(relative=trial.tolerance or usual, steps=int(is_quantised))
+        if tolerance.mismatch(output, wanted):
+            # Rounding alone may explain it.
+            moved = moved or _moved(model, calls)
+            if problem := tolerance.mismatch(output, wanted, moved=[moved[number]]):
+                way = "values" if " is off by " in problem else "form"
+                way = "not finite" if "NaN" in problem or "inf" in problem else way
+                return way, problem.replace("output 0", f"output {number}", 1)
     return None
 
 

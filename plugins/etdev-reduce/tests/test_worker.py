@@ -2,7 +2,7 @@
 
 import pytest
 from etdev_reduce import worker
-from etdev_reduce.failure import CRASH, ERROR, HANG, INVALID, RIGHT, SLOW, Failure
+from etdev_reduce.failure import CRASH, ERROR, HANG, INVALID, RIGHT, SLOW, WRONG, Failure
 from etdev_reduce.worker import Trial
 from support.breaking import Breaking
 
@@ -45,3 +45,19 @@ def test_each_kind_of_failure_is_told_apart_in_one_process(child):
     # Slower than it is itself by any factor.
     assert tried(child, slow=1e-9).kind == SLOW
     assert child._process.pid == process
+
+
+DOUBLES = """\
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.float() + 1, torch.ops.aten.sum.dim_IntList(x, [0])
+
+model, calls, dynamic_shapes = Model(), [(torch.rand(4096).double(),)], None
+"""
+
+
+def test_a_float64_is_held_to_its_own_tolerance_beside_a_float32(child):
+    """Portable kernels sum float64 in float32."""
+    failure = tried(child, source=DOUBLES)
+    assert (failure.kind, failure.identity) == (WRONG, "values")
+    assert failure.detail.startswith("in call 0, output 1 is off by ")
