@@ -41,7 +41,8 @@ class Chain(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run the ops."""
         for step in range(DEEP - 1):
-            x = x.tanh() if step == DEEP // 3 else x + step % 7
+            # Small values, beside which the planted 1e-3 is seen.
+            x = x.tanh() if step == DEEP // 3 else x + (-1) ** step
         return x.relu()
 
 
