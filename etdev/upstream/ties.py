@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _ATEN = torch.ops.aten
 # Ops that return values and their places along a dim, the last one by default.
-_OPEN = (
+_OPEN = {
     *(_ATEN.sort.default, _ATEN.sort.stable, _ATEN.topk.default, _ATEN.kthvalue.default),
     *(_ATEN.median.dim, _ATEN.nanmedian.dim, _ATEN.mode.default),
-)
+}
 
 
 def leaves_open(op: Any) -> bool:

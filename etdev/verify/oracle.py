@@ -104,26 +104,25 @@ class EagerCall:
         """Yield results for inputs and weights with relative errors, up or down.
 
         With `tied`, equal numbers of a tensor stay equal. Where PyTorch leaves their order open, it
-        is random, in every second call without errors: sums may cancel exactly.
+        is random, and every second call has no errors, since they undo exact cancellations.
         """
+        errors = [error, 0.0] if open_ties(self.reference.program) else [error]
         numbers = torch.Generator().manual_seed(0)
 
-        def off(value: Any, error: float) -> Any:
-            if not error or not _is_float(value):
+        def off(value: Any, own: float) -> Any:
+            if not own or not _is_float(value):
                 return value
             known, places = torch.unique(value, return_inverse=True) if tied else (value, ...)
             signs = torch.randint(2, known.shape, generator=numbers)[places] * 2 - 1
-            return value + value * error * signs
+            return value + value * own * signs
 
         # Such as a module that can't be copied.
         with suppress(Exception), torch.no_grad():
-            for size in (
-                [error, 0.0] * _RUNS if open_ties(self.reference.program) else [error] * _RUNS
-            ):
+            for own in errors * _RUNS:
                 module = self._module()
                 for weight in chain(module.parameters(), module.buffers()):
-                    weight.copy_(off(weight, size))
-                inputs = [off(value, size) for value in self.inputs]
+                    weight.copy_(off(weight, own))
+                inputs = [off(value, own) for value in self.inputs]
                 with ShuffledTies(numbers):
                     results = _results(module, evolve(self, inputs=inputs))
                 yield results

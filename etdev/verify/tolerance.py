@@ -79,7 +79,7 @@ class Tolerance:
         relative: Allowed error of floating-point outputs, times the scale at each place.
         steps: Allowed error of int8 and uint8 outputs.
         slack: For each output, the error that it may have whatever its values are.
-        free: Values may be off as far as they move.
+        free: Floats may be off as far as perturbations move them, without a limit.
     """
 
     relative: float = 0.0
@@ -107,8 +107,9 @@ class Tolerance:
         graphs = [module.graph for module in graph_modules(program.graph_module)]
         nodes = [node for graph in graphs for node in graph.nodes]
         quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
+        free = bool(open_ties(program))
         if relative is not None:
-            return cls(relative, int(quantised))
+            return cls(relative, int(quantised), free=free)
         values = pytree.tree_leaves([node.meta.get("val") for node in nodes])
         dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
         known = [dtype_of(dtype).tolerance for dtype in (*dtypes, *rounded)]
@@ -117,6 +118,7 @@ class Tolerance:
             max((*known, QUANTISED if quantised else 0.0)),
             int(quantised),
             steps_of(program, outputs),
+            free,
         )
 
     @property
@@ -144,10 +146,9 @@ class Tolerance:
     def judge(self, results: Sequence[Any], call: EagerCall) -> Judgement:
         """Compare the results of a call by all rules, those that call PyTorch again last."""
         expected, outputs = call.results, len(call.outputs)
-        ties_open = bool(open_ties(call.reference.program))
-        rules = evolve(self, free=call.drawn or ties_open)
+        rules = evolve(self, free=self.free or call.drawn)
         problem = rules.mismatch(results, expected, outputs=outputs)
-        final = len(results) != len(expected) or (bool(call.edge) and not ties_open)
+        final = len(results) != len(expected) or (bool(call.edge) and not self.free)
         if problem is None or final:
             return Judgement(problem)
         decided, left_out = self._decided(results, call)
