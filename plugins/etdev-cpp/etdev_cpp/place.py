@@ -38,7 +38,7 @@ _PROCESSOR = (
 # The folder of runners on a host and on a device, for its shell.
 _BASE = '"${XDG_CACHE_HOME:-$HOME/.cache}"/etdev/runners'
 _ADB_BASE = '"${TMPDIR:-/data/local/tmp}"/etdev/runners'
-# What tar says where a disk is full, the second one of a file that it wrote a part of.
+# What tar says on a full disk; the second, where it wrote a part of a file.
 _FULL = ("No space left on device", "Wrote only")
 _INSTALLED = {"ssh": "apt install openssh-client", "adb": "apt install adb"}
 

@@ -85,9 +85,9 @@ def prompts(model: Any, length: int, batch: int = 1) -> list[list[Token]]:
 
 
 def _drawn(model: Any, count: int, batch: int, numbers: torch.Generator) -> list[Token]:
-    most, shape = model.config.get_text_config().vocab_size, (count, batch)
-    drawn = torch.randint(most, shape if batch > 1 else (count,), generator=numbers).tolist()
-    return [tuple(token) if batch > 1 else token for token in drawn]
+    most = model.config.get_text_config().vocab_size
+    drawn = torch.randint(most, (count, batch), generator=numbers).tolist()
+    return [tuple(row) if batch > 1 else row[0] for row in drawn]
 
 
 def generated(model: Any, prompt: Sequence[Token], count: int, single: bool = False) -> list[Step]:

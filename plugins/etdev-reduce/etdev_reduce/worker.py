@@ -99,6 +99,7 @@ def _warm_up(flow: Flow) -> None:
     from executorch.runtime import Runtime  # noqa: F401
 
     torch.set_num_threads(1)
+    # The second layer is for a flow that starts a thread for the first one.
     for layer in (torch.nn.Linear(2, 2), torch.nn.ReLU()):
         program = torch.export.export(layer, (torch.ones(1, 2),))
         with quick_decompositions():
