@@ -7,8 +7,10 @@ import os
 import subprocess
 
 import pytest
+import torch
 from etdev_cpp.app import write
 from support.decoders import decoder
+from support.decoders import encoder_decoder as small
 from support.emulator import PI, emulated
 
 from etdev import Lowerer
@@ -89,3 +91,51 @@ def test_an_app_for_another_processor_generates_what_python_does(program, tmp_pa
     assert_generates(
         ["qemu-aarch64", "-cpu", "cortex-a76", "-L", f"/usr/{PI.triple}", binary], program
     )
+
+
+def texts(_):
+    """Sources of tokens, the words for each, and one that is too long."""
+    sources = [torch.arange(start, start + n)[None] for start, n in ((7, 20), (40, 3))]
+    given = [",".join(map(str, source[0].tolist())) for source in sources]
+    return sources, given, f"{given[0]},1"
+
+
+def sounds(folder):
+    """Sources of features, the files with each, and one that is too short."""
+    sources = list(torch.randn(2, 1, 8, 40, generator=torch.Generator().manual_seed(0)))
+    files = [folder / "0.bin", folder / "1.bin", folder / "short.bin"]
+    for file, source in zip(files, [*sources, sources[0][..., 1:]], strict=True):
+        source.numpy().tofile(file)
+    return sources, files[:2], files[2]
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        ("t5", "source of encode has other sizes than the method takes"),
+        ("whisper", "short.bin is not a file with the values of float32 1 x 8 x 40"),
+    ],
+)
+def test_an_app_hears_a_source_as_python_does(kind, refused, tmp_path):
+    made = generation(small(kind), 16, source_length=20)
+    lowered = Lowerer(["cpu"]).lower(made.methods, settings=made.settings)
+    program = lowered.save(tmp_path / "net.pte")
+    binary = [built(program, tmp_path / "app")]
+    sources, given, wrong = (sounds if kind == "whisper" else texts)(tmp_path)
+    player, heard = Player(program), []
+    options = {"temperature": 3.0, "seed": 5}
+    for source, words in zip(sources, given, strict=True):
+        player.hear(source)
+        for tokens, more in (([player.first], []), ([3, 4], ["--tokens", "3,4"])):
+            for sampling in ({}, options):
+                steps = player.generate(tokens, 8, sampling=Sampling(**sampling))
+                heard.append([step.next for step in steps])
+                more += [f for k, v in sampling.items() for f in (f"--{k}", v)]
+                told = ran(binary, words, "--count", 8, "--no-stop", *more).stdout
+                assert json.loads(f"[{told}]") == heard[-1]
+    assert len({tuple(tokens) for tokens in heard[1::2]}) == 4
+    assert refused in ran(binary, wrong, code=1).stderr
+    assert "usage: --generate SOURCE [--tokens TOKENS]" in ran(binary, code=2).stderr
+    readme = (tmp_path / "app" / "README.md").read_text()
+    assert "and `--tokens 1,2` begins their text" in readme

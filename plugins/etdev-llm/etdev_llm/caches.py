@@ -191,3 +191,13 @@ def naming(who: str, what: str, cure: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise SourceError(who, f"{what}: {first_line(error)}", cure) from error
+
+
+def plain_token(model: Any) -> int:
+    """Return a token that doesn't pad; some models don't count the position of one that does."""
+    return int(getattr(model.config.get_text_config(), "pad_token_id", None) == 0)
+
+
+def differ(logits: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Return True if logits differ by more than rounding."""
+    return float((logits - wanted).abs().max()) > 1e-3 * float(wanted.abs().max())

@@ -14,6 +14,7 @@ from etdev.errors import RunError, VerifyError
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
 from etdev_llm import methods
+from etdev_llm.caches import plain_token
 from etdev_llm.encoder_decoder import ENCODE, Heard, sources_of
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, Token, inputs_of
@@ -85,9 +86,11 @@ def prompts(model: Any, length: int, batch: int = 1) -> list[list[Token]]:
 
 
 def _drawn(model: Any, count: int, batch: int, numbers: torch.Generator) -> list[Token]:
-    most = model.config.get_text_config().vocab_size
-    drawn = torch.randint(most, (count, batch), generator=numbers).tolist()
-    return [tuple(row) if batch > 1 else row[0] for row in drawn]
+    config = model.config.get_text_config()
+    drawn = torch.randint(config.vocab_size, (count, batch), generator=numbers)
+    # No prompt has a token that pads.
+    drawn[drawn == getattr(config, "pad_token_id", None)] = plain_token(model)
+    return [tuple(row) if batch > 1 else row[0] for row in drawn.tolist()]
 
 
 def generated(model: Any, prompt: Sequence[Token], count: int, single: bool = False) -> list[Step]:

@@ -14,7 +14,7 @@ from torch.export import Dim
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 from etdev.errors import SourceError
-from etdev_llm.caches import Buffers, naming
+from etdev_llm.caches import Buffers, differ, naming, plain_token
 
 ENCODE = "encode"
 _CURE = "lower its encoder and decoder as ordinary models"
@@ -171,13 +171,25 @@ def methods_of(model: Any, length: int, source: torch.Tensor) -> dict[str, Any]:
         model: With plain ops.
         length: Tokens of the longest text.
         source: The longest source.
+
+    Raises:
+        SourceError: The model takes fewer tokens, or can't be called with a cache of fixed length.
     """
     encoder = Encoder(model).eval()
     with torch.no_grad():
         states = encoder(source)
     decoder = Decoder(model, length, states).eval()
-    start, tokens = torch.zeros(1, dtype=torch.long), torch.ones(1, min(_EXAMPLE, length)).long()
-    with torch.no_grad(), naming(type(model).__name__, f"can't have {length} tokens", "give less"):
+    start = torch.zeros(1, dtype=torch.long)
+    tokens = torch.full((1, min(_EXAMPLE, length)), plain_token(model))
+    who = type(model).__name__
+    with torch.no_grad(), naming(who, "can't be called with a cache of fixed length", _CURE):
+        found = decoder(tokens[:, :2], start, states)
+        wanted = model(
+            encoder_outputs=(states,), decoder_input_ids=tokens[:, :2], use_cache=False
+        ).logits[:, -1]
+    if differ(found, wanted):
+        raise SourceError(who, "has other logits with a cache of fixed length", _CURE)
+    with torch.no_grad(), naming(who, f"can't have {length} tokens", "give less"):
         decoder(tokens[:, :1], start + length - 1, states)
     text: Any = {1: Dim("length", min=1, max=length)}
     if not decoder.masks:

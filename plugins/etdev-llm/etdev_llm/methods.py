@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from etdev import Settings
 from etdev.errors import SourceError
 from etdev_llm import attention, encoder_decoder
-from etdev_llm.caches import Buffers, filled, naming
+from etdev_llm.caches import Buffers, differ, filled, naming, plain_token
 from etdev_llm.positions import fix_frequencies
 from etdev_llm.sources import RECIPE, Recipe
 
@@ -43,8 +43,11 @@ class Step(nn.Module):
         self.model = _with_plain_ops(model)
         fix_frequencies(self.model, length)
         self.cache = Buffers(filled(self.model), length, int8, batch)
-        # Some models can't tell the positions from a cache whose length is a tensor.
-        self.takes_positions = "position_ids" in signature(model.forward).parameters
+        # Some models can't tell the positions from a cache whose length is a tensor. Others begin
+        # with another one than 0, as RoBERTa does.
+        self.takes_positions = (
+            "position_ids" in signature(model.forward).parameters and self._begins_with_0()
+        )
 
     def forward(self, tokens: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the logits behind the last token, (batch, vocabulary)."""
@@ -64,6 +67,14 @@ class Step(nn.Module):
         return logits
 
     @torch.no_grad()
+    def _begins_with_0(self) -> bool:
+        one = torch.ones(1, 1, dtype=torch.long)
+        own, given = (
+            self.model(input_ids=one, **more).logits for more in ({}, {"position_ids": one - 1})
+        )
+        return not differ(given, own)
+
+    @torch.no_grad()
     def check(self) -> None:
         """Refuse a model that can't be called so, or that reads rows which hold no token yet.
 
@@ -71,21 +82,20 @@ class Step(nn.Module):
             SourceError: The logits depend on such rows, as no mask of the model covers them, its
                 table of positions is shorter than the cache, or it computes what no .pte can.
         """
-        who, one = type(self.model).__name__, torch.zeros(self.batch, 1, dtype=torch.long)
+        who, one = type(self.model).__name__, torch.full((self.batch, 1), plain_token(self.model))
+        first = torch.zeros(1, dtype=torch.long)
+        with naming(who, "can't be called with a cache of fixed length", LESS), Unlowerable(who):
+            self(one, first)
         with naming(who, f"can't take a token at position {self.length - 1}", "give less"):
-            self(one, one[0] + self.length - 1)
-        with Unlowerable(who):
-            self(one, one[0])
+            self(one, first + self.length - 1)
         found = []
         for value in (100, 0):
             for rows in self.cache.buffers():
                 rows.fill_(value)
-            with naming(who, "can't be called with a cache of fixed length", LESS):
-                found.append(self(one, one[0]))
+            found.append(self(one, first))
         for rows in self.cache.buffers():
             rows.zero_()
-        other, wanted = found
-        if float((other - wanted).abs().max()) > 1e-3 * float(wanted.abs().max()):
+        if differ(*found):
             what = "reads rows of a cache of fixed length that hold no token yet"
             raise SourceError(who, what, LESS)
 

@@ -13,7 +13,7 @@ from support.decoders import encoder_decoder as small
 
 from etdev import Lowerer
 from etdev.cli.main import main
-from etdev.errors import VerifyError
+from etdev.errors import SourceError, VerifyError
 from etdev.runtime.runners import PYTHON
 
 LENGTH, SOURCE = 16, 20
@@ -30,12 +30,18 @@ def assert_agrees(model):
     return wanted
 
 
-@pytest.mark.parametrize("kind", ["t5", "whisper", "bart"])
+@pytest.mark.parametrize("kind", ["t5", "whisper", "bart", "m2m_100"])
 def test_an_encoder_decoder_is_what_eager_is(kind):
     wanted = assert_agrees(small(kind))
     assert sum(step.method == "encode" for step in wanted) == 2
     lengths = {step.inputs[2].shape[1] for step in wanted if step.method == "prefill"}
     assert lengths == ({SOURCE} if kind == "whisper" else {SOURCE, SOURCE // 3})
+
+
+def test_a_model_that_has_other_logits_with_a_cache_of_fixed_length_is_refused():
+    what = "FSMTForConditionalGeneration: has other logits with a cache of fixed length"
+    with pytest.raises(SourceError, match=what):
+        generation(small("fsmt"), LENGTH, source_length=SOURCE)
 
 
 def test_rows_of_an_earlier_source_are_seen_if_they_are_not_masked(monkeypatch):

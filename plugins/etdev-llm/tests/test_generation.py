@@ -259,6 +259,16 @@ def test_a_table_of_positions_that_is_shorter_than_the_cache_is_refused():
         generation(model, 65)
 
 
+def test_positions_that_begin_with_another_number_than_0_are_the_models_own():
+    model = decoder("roberta", is_decoder=True, max_position_embeddings=20, initializer_range=0.2)
+    step = generation(model, 18).methods["prefill"][0]
+    assert not step.takes_positions
+    assert len(assert_follows(step, model, 18, generated(model, [3, 4], 8))) == 8
+    # Those that pad, and with them the first one here, have position 0.
+    with pytest.raises(SourceError, match="RobertaForCausalLM: can't take a token at position 19"):
+        generation(model, 20)
+
+
 def test_a_model_that_raises_is_named():
     model = decoder("llama")
     model.model.forward = None

@@ -96,7 +96,7 @@ def decoder(kind: str, **sizes: Any) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = AutoConfig.for_model(kind, **{**SIZES, **ARCHITECTURES[kind], **sizes})
+    config = AutoConfig.for_model(kind, **{**SIZES, **ARCHITECTURES.get(kind, {}), **sizes})
     return AutoModelForCausalLM.from_config(config).eval()
 
 
@@ -110,6 +110,8 @@ SEVERAL = {
         "decoder_start_token_id": 1,
     },
     "bart": {"max_position_embeddings": 64},
+    "m2m_100": {"max_position_embeddings": 64},
+    "fsmt": {},
 }  # fmt: skip
 
 
