@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import io
+import multiprocessing
 import os
 import pickle
+import platform
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from typing import IO, Any
 
 from attrs import define, field, frozen
 
+from etdev.errors import RunError
 from etdev.files import in_scratch
 from etdev.runtime.ending import ending, first_error
 from etdev.runtime.loading import load_runtime
@@ -66,6 +69,7 @@ class Child:
             `run`.
         program: Bytes that it reads before its first call.
         tidies: It has something to remove, and ends by itself once its input has ended.
+        forks: It works in forks of itself. A RunError says so where the system has none.
     """
 
     name: str = "the runtime"
@@ -73,6 +77,7 @@ class Child:
     command: Sequence[str] = COMMAND
     program: bytes = b""
     tidies: bool = False
+    forks: bool = False
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log: IO[bytes] = field(factory=io.BytesIO, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -153,6 +158,9 @@ class Child:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process and not self.is_running:
             self._ended()
+        if self.forks and "fork" not in multiprocessing.get_all_start_methods():
+            what = f"works in forks of a process, which {platform.system()} doesn't have"
+            raise RunError(self.name, what, "run it on Linux or macOS, or on Windows in WSL")
         if self._process is None:
             with in_scratch():
                 self._log = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)

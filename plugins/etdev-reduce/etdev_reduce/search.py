@@ -40,7 +40,8 @@ def trying(*modules: str) -> Child:
 
     It ends with this process.
     """
-    return Child("the process of trials", command=(*COMMAND, *modules, worker.__name__))
+    words = (*COMMAND, *modules, worker.__name__)
+    return Child("the process of trials", command=words, forks=True)
 
 
 def ddmin(parts: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:

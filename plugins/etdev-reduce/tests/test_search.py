@@ -14,6 +14,7 @@ from etdev_reduce.search import Search, Spent, ddmin
 from torch import nn
 
 from etdev.app import EagerMethod
+from etdev.errors import RunError
 from etdev.runtime.child import ChildResult
 
 DEEP = 300
@@ -208,3 +209,11 @@ def test_what_portable_kernels_get_wrong_is_not_laid_at_a_backends_door(tmp_path
         PORTABLE,
         "Portable kernels: wrong values of aten.tanh.default",
     )
+
+
+def test_a_system_without_forks_is_named(monkeypatch):
+    monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
+    methods = EagerMethod.of_model(torch.nn.ReLU(), (torch.ones(2),))
+    with pytest.raises(RunError, match="the process of trials: works in forks") as caught:
+        reduce(methods, [Etdev()])
+    assert caught.value.cure == "run it on Linux or macOS, or on Windows in WSL"

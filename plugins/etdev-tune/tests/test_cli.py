@@ -122,3 +122,11 @@ def test_a_plugin_that_can_not_compile_here_is_left_out_unless_it_is_named(targe
     every = TUNE.replace(" --plugin cpu", "")
     assert "trt" not in succeeds(every)
     assert fails(f"{every} --plugin trt").startswith("trt: can't compile here")
+
+
+def test_a_system_without_forks_is_named_before_anything_is_lowered(here, monkeypatch):
+    monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr("etdev_tune.builder.Builder.build", None)
+    told = fails(TUNE)
+    assert told.startswith("local: works in forks of a process, which ")
+    assert told.endswith(" doesn't have; run it on Linux or macOS, or on Windows in WSL")

@@ -35,7 +35,7 @@ class Local:
     def __init__(self, plugins: Sequence[Plugin] = (), runner: str | None = None) -> None:
         self._plugins, self._runner = plugins, runner
         self.name = f"local, {runner}" if runner else "local"
-        self._child = Child(self.name, {}, _WORKER, tidies=True)
+        self._child = Child(self.name, {}, _WORKER, tidies=True, forks=True)
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return what times depend on; raise a RunError if the runner can't be used."""
