@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files as resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import torch
 
@@ -21,15 +22,29 @@ from etdev_cpp import generation, interface
 from etdev_cpp.frames import raw
 from etdev_cpp.generation import LENGTH, numbers_of
 from etdev_cpp.interface import Method, methods_of
-from etdev_cpp.libraries import linked, names_in
+from etdev_cpp.libraries import Library, linked, names_in
+from etdev_cpp.ndk import Android
 from etdev_cpp.place import Place
 from etdev_cpp.wheel import DEFINITIONS, STANDARD, Wheel
 
 _ENDING = ".txt"
 # They run, too.
 _SCRIPTS = ("build.sh",)
-# It is written for another processor only.
+# It is written for another processor only, from one of two templates.
 _TOOLCHAIN = "toolchain.cmake"
+_TOOLCHAINS = {False: "toolchain.cmake.txt", True: "android.cmake.txt"}
+_COPY = """scp -r build {host}:{name}
+ssh {host} 'cd {name} && ./{name} calls.txt'"""
+_GLIBC = "a glibc as new as `build.sh` says at its end"
+_PUSH = """{adb} push build /data/local/tmp/{name}
+{adb} shell 'cd /data/local/tmp/{name} && ./{name} calls.txt'"""
+_ANDROID = """Android with the API level {api} or later. An app packs the libraries as
+`jniLibs/{abi}`, and loads each of them before it makes a `Model`, since backends register as they
+are loaded:
+
+```java
+{loads}
+```"""
 # In model.h of a program with delegates on a GPU. Each would run on a stream of its own, where the
 # next one could read a value too early; ExecuTorch's copies take the guard's stream, too.
 _STREAM = {
@@ -120,7 +135,7 @@ def rendered(
         "compiler_name": compiler[0],
         "compiler_flags": shlex.join(compiler[1:]),
         "processor": target.processor if target else platform.machine(),
-        "host": (target and target.host) or "device",
+        **_on_device(name, target, libraries),
         "toolchain": f" -DCMAKE_TOOLCHAIN_FILE={_TOOLCHAIN}" if target else "",
         "libraries": " ".join(f"-l{library.name}" for library in libraries),
         "shared": " ".join(library.path.name for library in libraries),
@@ -135,11 +150,29 @@ def rendered(
     }
     templates = resources(__package__) / "templates"
     loop = generation.loop(artifact, numbers or {}, program.name, methods)
-    return loop | {
-        entry.name.removesuffix(_ENDING): Template(entry.read_text("utf-8")).substitute(values)
+    names = {
+        entry: entry.name.removesuffix(_ENDING)
         for entry in templates.iterdir()
-        if entry.name.endswith(_ENDING) and (target or entry.name != f"{_TOOLCHAIN}{_ENDING}")
+        if entry.name.endswith(_ENDING) and entry.name not in _TOOLCHAINS.values()
     }
+    if target:
+        names[templates / _TOOLCHAINS[Android.of(target.triple) is not None]] = _TOOLCHAIN
+    return loop | {
+        name: Template(entry.read_text("utf-8")).substitute(values) for entry, name in names.items()
+    }
+
+
+def _on_device(name: str, target: Target | None, libraries: Sequence[Library]) -> dict[str, Any]:
+    """Return what the README says about the device, and what the toolchain file has of it."""
+    host = (target and target.host) or ""
+    android = Android.of(target.triple) if target else None
+    if not android:
+        copy = _COPY.format(host=host or "device", name=name)
+        return {"copy": copy, "asks_for": f"{_GLIBC}.", "abi": "", "api": ""}
+    copy = _PUSH.format(adb=f"adb -s {host}" if host else "adb", name=name)
+    loads = "\n".join(f'System.loadLibrary("{library.name}");' for library in libraries)
+    facts = {"abi": android.abi, "api": android.api}
+    return {"copy": copy, "asks_for": _ANDROID.format(loads=loads, **facts), **facts}
 
 
 def _sizes(parts: Sequence[Path]) -> str:

@@ -14,6 +14,10 @@ from etdev.pte.artifact import MethodArtifact
 
 # Loads and executes programs; every program needs it.
 RUNTIME = "executorch"
+# The same in a build for Android, whose AAR names it like the others.
+_JNI = "executorch_jni"
+# The end of the names of vendors' libraries, such as that of MediaTek.
+_BACKEND = "_backend"
 _SUFFIXES = (".so", ".dylib", ".dll")
 
 
@@ -82,8 +86,9 @@ def installed() -> tuple[Library, ...]:
 
 def libraries_in(package: Path) -> tuple[Library, ...]:
     """Return the libraries for C++ in the folder of ExecuTorch's package."""
-    files = (package / "lib").glob(f"*{RUNTIME}*")
-    return tuple(sorted(Library(f.stat().st_size, f) for f in files if f.suffix in _SUFFIXES))
+    files = [file for file in (package / "lib").glob("*") if file.suffix in _SUFFIXES]
+    known = (file for file in files if RUNTIME in file.name or file.stem.endswith(_BACKEND))
+    return tuple(sorted(Library(file.stat().st_size, file) for file in known))
 
 
 def linked(names: Iterable[str], known: Sequence[Library] | None = None) -> Linked:
@@ -92,7 +97,7 @@ def linked(names: Iterable[str], known: Sequence[Library] | None = None) -> Link
     They are among the known ones, or among the installed ones if these are None.
     """
     known = tuple(installed() if known is None else known)
-    runtime = [library for library in known if library.name == RUNTIME]
+    runtime = [library for library in known if library.name in (RUNTIME, _JNI)]
     found: dict[Library, list[str]] = {library: [] for library in runtime}
     missing = []
     for name in sorted(names):

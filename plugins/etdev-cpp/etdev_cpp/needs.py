@@ -86,7 +86,10 @@ class Needs:
 
 
 def needs_of(
-    path: Path, plan: Plan | None = None, libraries: Sequence[Library] | None = None
+    path: Path,
+    plan: Plan | None = None,
+    libraries: Sequence[Library] | None = None,
+    android: bool = False,
 ) -> Needs:
     """Measure a `.pte`.
 
@@ -94,6 +97,7 @@ def needs_of(
         path: The file.
         plan: Its plan; None takes the one that the file carries, if it does.
         libraries: Those to link; None for those of the installed ExecuTorch.
+        android: Whether they are Android's, which apps load by their names.
 
     Raises:
         ArtifactError: It can't be read.
@@ -115,7 +119,7 @@ def needs_of(
         missing=known.missing,
         runtime_bytes=known.size_bytes,
         link=link_flags(known.libraries),
-        notes=tuple(_notes(footprint, known, bool(modules))),
+        notes=(*_notes(footprint, known, bool(modules)), *(_loaded(known) if android else ())),
     )
 
 
@@ -161,6 +165,13 @@ def _notes(footprint: Footprint, known: Linked, named: bool) -> Iterator[str]:
             )
         if not kernels.issuperset(names) and library.holds("dlopen"):
             yield f"{library.path.name} loads more libraries when it runs, which are not counted"
+
+
+def _loaded(known: Linked) -> Iterator[str]:
+    """Yield how an app of Android gets at the backends, which register as they are loaded."""
+    if known.libraries:
+        names = ", ".join(library.name for library in known.libraries)
+        yield f"an app loads each with System.loadLibrary before the program: {names}"
 
 
 def _listed(names: Sequence[str]) -> str:

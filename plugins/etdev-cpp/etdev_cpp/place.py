@@ -23,6 +23,7 @@ from platformdirs import user_cache_path
 from etdev.errors import RunError
 from etdev.schema.target import ADB, LOCAL, Target
 from etdev_cpp import build
+from etdev_cpp.ndk import Android
 from etdev_cpp.wheel import Wheel, lowering
 
 _LIMIT_S = 600
@@ -92,7 +93,8 @@ class Place:
         wheel = self.wheel()
         files = [build.runner(wheel=wheel, compiler=self.compiler()), *wheel.paths()]
         known = {"name": self.name, "triple": self.target.triple, "wheel": wheel.digest()}
-        known["glibc"] = build.glibc(files)
+        if glibc := build.glibc(files):
+            known["glibc"] = glibc
         if not self.model:
             told = self.ask(_PROCESSOR).splitlines()
             return {**known, "processor": ", ".join(" ".join(line.split()) for line in told)}
@@ -107,7 +109,7 @@ class Place:
             RunError: pip can't download it, or the folder lacks headers or libraries.
         """
         named = self.target.executorch
-        folder = Path(named).expanduser() if named else downloaded(self.target.processor)
+        folder = Path(named).expanduser() if named else downloaded(self.target.triple)
         wheel = Wheel(folder)
         if not wheel.libraries() or (headers and not all(p.is_dir() for p in wheel.includes)):
             what = f"{folder} has no include/ and lib/ of ExecuTorch"
@@ -126,11 +128,15 @@ class Place:
         triple = self.target.triple
         sysroot = [f"--sysroot={self.target.sysroot}"] if self.target.sysroot else []
         zig = ["zig", "c++", "-target", triple.replace("-unknown-", "-")]
-        for words in ([f"{triple}-g++"], ["clang++", f"--target={triple}"], zig):
+        known = [[f"{triple}-g++"], ["clang++", f"--target={triple}"], zig]
+        cure = f"apt install g++-{triple.replace('_', '-')}"
+        if android := Android.of(triple):
+            known, cure = [[android.compiler, "-static-libstdc++"]], android.cure
+        for words in known:
             if shutil.which(words[0]):
                 return build.Compiler.of([*words, *sysroot])
-        what = f"a C++ compiler for it is missing: {triple}-g++, clang++ or zig"
-        raise RunError("target", what, f"apt install g++-{triple}")
+        names = " or ".join(words[0] for words in known)
+        raise RunError("target", f"a C++ compiler for it is missing: {names}", cure)
 
     def command(self, program: Path) -> tuple[str, ...]:
         """Return the words that start a program there.
@@ -144,6 +150,9 @@ class Place:
             threads = os.environ.get(_THREADS, "")
             setting = f"{_THREADS}={shlex.quote(threads)} " if threads else ""
             return (*self.shell, f"{setting}exec {self._there(program)}/runner")
+        if Android.of(self.target.triple):
+            what = "the emulator runs programs of Linux, and not of Android"
+            raise RunError("target", what, 'give on = "adb"')
         emulator = f"qemu-{self.target.processor}"
         if not shutil.which(emulator):
             raise RunError("target", f"{emulator} is not installed", "apt install qemu-user")
@@ -220,15 +229,18 @@ class Place:
         return f"{base}/{blake3(program.read_bytes()).hexdigest()[:24]}"
 
 
-def downloaded(processor: str) -> Path:
+def downloaded(triple: str) -> Path:
     """Return the package in ExecuTorch's wheel for a processor, of the version that lowers.
 
     pip downloads it once; it stays in the user's cache folder.
 
     Raises:
-        RunError: pip finds none.
+        RunError: pip finds none, or the system is another one than Linux with glibc.
     """
-    own = lowering()
+    own, processor = lowering(), triple.partition("-")[0]
+    cure = "name the folder of a build as executorch"
+    if not triple.endswith("-linux-gnu"):
+        raise RunError("target", f"pip has no wheel of executorch for {triple}", cure)
     folder = user_cache_path("etdev", appauthor=False) / "wheels" / f"executorch-{own}-{processor}"
     if (folder / "executorch").is_dir():
         return folder / "executorch"
@@ -240,7 +252,7 @@ def downloaded(processor: str) -> Path:
         if done.returncode or not wheels:
             said = (done.stderr.strip().splitlines() or ["it found none"])[-1]
             what = f"pip has no wheel of executorch {own} for {processor}: {said}"
-            raise RunError("target", what, "name the folder of a build as executorch")
+            raise RunError("target", what, cure)
         with zipfile.ZipFile(wheels[0]) as wheel:
             wheel.extractall(Path(place) / "unpacked")
         if not folder.exists():

@@ -53,12 +53,14 @@ def command(
     if operators:
         files.check_writable(operators, ".yaml")
     with working(torch=False):
+        from etdev_cpp.ndk import Android
         from etdev_cpp.needs import needs_of, write_operators
         from etdev_cpp.place import Place
 
         plan = Plan.read(plan_file) if plan_file else None
         libraries = Place(target).wheel(headers=False).libraries() if target else None
-        needs = needs_of(program, plan, libraries)
+        android = bool(target and Android.of(target.triple))
+        needs = needs_of(program, plan, libraries, android)
         if operators:
             write_operators(needs.footprint, operators)
     report(lambda: SIZE.of(needs), _shown(needs))
