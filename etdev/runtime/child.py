@@ -165,15 +165,21 @@ class Child:
             with in_scratch():
                 self._log = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
             path = os.pathsep.join(folder for folder in sys.path if folder)
-            self._process = subprocess.Popen(
-                self.command,
-                cwd=tempfile.gettempdir(),
-                # Its working directory is everybody's, and no place to import from.
-                env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **self.env},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    self.command,
+                    cwd=tempfile.gettempdir(),
+                    # Its working directory is everybody's, and no place to import from.
+                    env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **self.env},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._log,
+                )
+            except OSError as error:
+                what = f"{self.command[0]} doesn't start: {error.strerror}"
+                raise RunError(
+                    self.name, what, "see that it is a program of this machine"
+                ) from error
             with suppress(OSError):
                 assert self._process.stdin
                 self._process.stdin.write(self.program)

@@ -68,8 +68,9 @@ class Target:
 
     @property
     def processor(self) -> str:
-        """The family of its processor: `aarch64`."""
-        return self.triple.partition("-")[0]
+        """The family of its processor: `aarch64`, also if the triple has `arm64`."""
+        name = self.triple.partition("-")[0]
+        return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
 
     @property
     def memory_bytes(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -99,19 +101,28 @@ def runner(
     program = folder / f"cpp-{blake3(key.encode()).hexdigest()[:24]}"
     if program.exists():
         return program
+    with kept(folder, "the C++ runner") as place:
+        for name, text in texts.items():
+            (place / name).write_text(text, encoding="utf-8")
+        compile_program(compiler, [place / "runner.cpp"], place / "runner", wheel, flags)
+        os.replace(place / "runner", program)
+    return program
+
+
+@contextmanager
+def kept(folder: Path, what: str) -> Iterator[Path]:
+    """Yield a new folder within a folder of the user's cache, and remove it at the end.
+
+    Raises:
+        RunError: What is to be kept there can't be written, such as on a full disk.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as place:
-            for name, text in texts.items():
-                (Path(place) / name).write_text(text, encoding="utf-8")
-            built = Path(place) / "runner"
-            main = Path(place) / "runner.cpp"
-            compile_program(compiler, [main], built, wheel, flags)
-            os.replace(built, program)
+        with tempfile.TemporaryDirectory(prefix="new-", dir=folder) as place:
+            yield Path(place)
     except OSError as error:
-        what = f"the C++ runner can't be written: {error}"
-        raise RunError(str(folder), what, "make that folder writable") from error
-    return program
+        cure = "make that folder writable, and room on its disk"
+        raise RunError(str(folder), f"{what} can't be written: {error}", cure) from error
 
 
 def glibc(files: Iterable[Path]) -> str:
@@ -141,9 +152,16 @@ def compile_program(
     except subprocess.TimeoutExpired:
         raise RunError("cpp", f"{compiler.words[0]} took longer than {_LIMIT_S} s", CURE) from None
     if done.returncode:
+        refuse_full(done.stderr)
         first = next(_errors(done.stderr), f"exit code {done.returncode}")
         what = f"{shlex.join(compiler.words)} can't build the C++ runner: {first}"
         raise RunError("cpp", what, CURE)
+
+
+def refuse_full(said: str) -> None:
+    """Raise the OSError of a full disk if a command that failed says so."""
+    if os.strerror(errno.ENOSPC) in said:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _errors(text: str) -> Iterator[str]:

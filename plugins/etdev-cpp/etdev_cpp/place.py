@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from packaging.version import Version
 from platformdirs import user_cache_path
 
 from etdev.errors import RunError
+from etdev.runtime.ending import ending
 from etdev.schema.target import ADB, LOCAL, Target
 from etdev_cpp import build
 from etdev_cpp.ndk import Android
@@ -30,7 +32,23 @@ _LIMIT_S = 600
 _THREADS = "OMP_NUM_THREADS"
 # The oldest glibc that a wheel of ExecuTorch asks for.
 _PLATFORM = "manylinux_2_28"
-_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
+_SSH = (
+    *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
+    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
+)
+# What ssh and adb say when a connection is lost, or how their process ends then.
+_LOST = (
+    *(
+        "closed by remote host",
+        "Broken pipe",
+        "Connection reset",
+        "not responding",
+        "Connection closed",
+    ),
+    *("error: closed", "died of"),
+)
+# A shell adds this to the number of the signal that a program died of.
+_SIGNALS = 128
 # Prints the machine and its processors, by their numbers of implementer and part on ARM.
 _PROCESSOR = (
     'echo "$(uname -m), $(nproc) cores"; '
@@ -81,8 +99,12 @@ class Place:
     def cure(self) -> str:
         """The advice if nothing runs there."""
         if self.model:
-            return f"name one of the models that qemu-{self.target.processor} -cpu help lists"
-        return "see etdev check" if self.here else f"try {shlex.join(self.shell)} true"
+            models = f"one of the models that qemu-{self.target.processor} -cpu help lists"
+            return f"name {models}, and a sysroot that has its C library"
+        if self.here:
+            return "see that its triple is that of this machine"
+        words = self.shell if self.target.kind == ADB else ("ssh", self.target.host)
+        return f"try {shlex.join(words)} true"
 
     def facts(self) -> dict[str, str]:
         """Return its name, triple, wheel, glibc and processor, which a lock records.
@@ -109,7 +131,7 @@ class Place:
             RunError: pip can't download it, or the folder lacks headers or libraries.
         """
         named = self.target.executorch
-        folder = Path(named).expanduser() if named else downloaded(self.target.triple)
+        folder = Path(named).expanduser() if named else downloaded(self._gnu)
         wheel = Wheel(folder)
         if not wheel.libraries() or (headers and not all(p.is_dir() for p in wheel.includes)):
             what = f"{folder} has no include/ and lib/ of ExecuTorch"
@@ -125,11 +147,10 @@ class Place:
         Raises:
             RunError: None is installed.
         """
-        triple = self.target.triple
+        triple, gnu = self.target.triple, self._gnu
         sysroot = [f"--sysroot={self.target.sysroot}"] if self.target.sysroot else []
-        zig = ["zig", "c++", "-target", triple.replace("-unknown-", "-")]
-        known = [[f"{triple}-g++"], ["clang++", f"--target={triple}"], zig]
-        cure = f"apt install g++-{triple.replace('_', '-')}"
+        known = [[f"{gnu}-g++"], ["clang++", f"--target={gnu}"], ["zig", "c++", "-target", gnu]]
+        cure = f"apt install g++-{gnu.replace('_', '-')}"
         if android := Android.of(triple):
             known, cure = [[android.compiler, "-static-libstdc++"]], android.cure
         for words in known:
@@ -149,14 +170,14 @@ class Place:
         if not self.model:
             threads = os.environ.get(_THREADS, "")
             setting = f"{_THREADS}={shlex.quote(threads)} " if threads else ""
-            return (*self.shell, f"{setting}exec {self._there(program)}/runner")
+            return (*self.shell, f"{setting}{self._there(program)}/runner; exit $?")
         if Android.of(self.target.triple):
             what = "the emulator runs programs of Linux, and not of Android"
             raise RunError("target", what, 'give on = "adb"')
         emulator = f"qemu-{self.target.processor}"
         if not shutil.which(emulator):
             raise RunError("target", f"{emulator} is not installed", "apt install qemu-user")
-        root = self.target.sysroot or f"/usr/{self.target.triple}"
+        root = self.target.sysroot or f"/usr/{self._gnu}"
         return (emulator, "-cpu", self.model, "-L", root, str(program))
 
     def send(self, program: Path, wheel: Wheel) -> None:
@@ -192,6 +213,20 @@ class Place:
             make = 'tar -x -C "$folder" && echo "$folder" || { rm -rf "$folder"; exit 1; }'
             return self.ask(f"folder=$(mktemp -d) || exit 1; {make}", packed).strip()
 
+    def told(self, failure: str) -> str:
+        """Return how a program failed on the host.
+
+        Raises:
+            RunError: The connection failed, and not the program.
+        """
+        if any(sign in failure for sign in _LOST):
+            raise RunError(self.name, f"the connection was lost: {failure}", self.cure)
+        self.ask("true")
+        code = re.search(r"ended with exit code (\d+)", failure)
+        if not code or int(code[1]) <= _SIGNALS:
+            return failure
+        return failure.replace(code[0], ending(_SIGNALS - int(code[1])))
+
     def remove(self, folders: Sequence[str]) -> None:
         """Remove folders from the host, if it still can be reached."""
         if folders:
@@ -223,6 +258,12 @@ class Place:
             raise RunError(self.name, what, self.cure)
         return done.stdout.decode(errors="replace")
 
+    @property
+    def _gnu(self) -> str:
+        """The triple as GNU's tools are named, without a vendor: `aarch64-linux-gnu`."""
+        _, *rest = self.target.triple.split("-")
+        return "-".join([self.target.processor, *rest[-2:]])
+
     def _there(self, program: Path) -> str:
         """Return the folder of a program there, by its digest."""
         base = _ADB_BASE if self.target.kind == ADB else _BASE
@@ -244,23 +285,23 @@ def downloaded(triple: str) -> Path:
     folder = user_cache_path("etdev", appauthor=False) / "wheels" / f"executorch-{own}-{processor}"
     if (folder / "executorch").is_dir():
         return folder / "executorch"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="wheel-", dir=folder.parent) as place:
+    with build.kept(folder.parent, "ExecuTorch's wheel") as place:
         words = [*_pip(place), "--platform", f"{_PLATFORM}_{processor}", f"executorch=={own}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
-        wheels = list(Path(place).glob("*.whl"))
+        wheels = list(place.glob("*.whl"))
+        build.refuse_full(done.stderr)
         if done.returncode or not wheels:
             said = (done.stderr.strip().splitlines() or ["it found none"])[-1]
             what = f"pip has no wheel of executorch {own} for {processor}: {said}"
             raise RunError("target", what, cure)
         with zipfile.ZipFile(wheels[0]) as wheel:
-            wheel.extractall(Path(place) / "unpacked")
+            wheel.extractall(place / "unpacked")
         if not folder.exists():
-            (Path(place) / "unpacked").rename(folder)
+            (place / "unpacked").rename(folder)
     return folder / "executorch"
 
 
-def _pip(place: str) -> Sequence[str]:
-    options = ("--no-deps", "--only-binary", ":all:", "--quiet", "--dest", place)
+def _pip(place: Path) -> Sequence[str]:
+    options = ("--no-deps", "--only-binary", ":all:", "--quiet", "--dest", str(place))
     python = ".".join(map(str, sys.version_info[:2]))
     return (sys.executable, "-m", "pip", "download", *options, "--python-version", python)

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from blake3 import blake3
 
 from etdev.app import files
@@ -195,7 +195,10 @@ class CppRunner:
 
         self.prepare()
         assert self._child
-        return self._child.ask(order, answers, limit_s)
+        outcome = self._child.ask(order, answers, limit_s)
+        if outcome.failure and self.place and not self.place.here:
+            return evolve(outcome, failure=self.place.told(outcome.failure))
+        return outcome
 
 
 @cache

@@ -76,4 +76,4 @@ def test_a_cache_folder_that_can_not_be_written_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "user_cache_path", lambda *_, **__: tmp_path / "file")
     with pytest.raises(RunError) as caught:
         build.runner()
-    assert caught.value.cure == "make that folder writable"
+    assert caught.value.cure == "make that folder writable, and room on its disk"

@@ -6,7 +6,10 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,8 +18,9 @@ import psutil
 import pytest
 import torch
 from attrs import evolve
-from etdev_cpp import place, runner
+from etdev_cpp import build, place, runner
 from support.emulator import PI, emulated
+from support.models import nets
 from support.shell import MLP, fails, invoke, succeeds
 from support.toys.accelerator import Accelerator
 from torch import nn
@@ -26,7 +30,7 @@ from etdev.errors import PluginError, RunError
 from etdev.pte.read import read
 from etdev.runtime.check import check
 from etdev.runtime.run import run_series
-from etdev.runtime.runners import on_target
+from etdev.runtime.runners import Program, on_target
 from etdev.schema.target import Target
 
 PACKAGE = str(Path(find_spec("executorch").submodule_search_locations[0]))
@@ -88,7 +92,8 @@ def test_a_file_is_verified_on_two_models_of_processor(registry):
 def test_a_model_that_the_emulator_lacks_is_named_with_where_to_look(mlp_lowered):
     with pytest.raises(RunError, match="unable to find CPU model 'cortex-a999'") as caught:
         mlp_lowered.verify(target=Target("aarch64-linux-gnu", "qemu:cortex-a999"))
-    assert caught.value.cure == "name one of the models that qemu-aarch64 -cpu help lists"
+    models = "one of the models that qemu-aarch64 -cpu help lists"
+    assert caught.value.cure == f"name {models}, and a sysroot that has its C library"
 
 
 @emulated
@@ -137,6 +142,22 @@ def test_a_compiler_or_an_emulator_that_is_missing_is_named_with_the_line_that_i
     assert emulator.value.cure == "apt install qemu-user"
 
 
+@emulated
+@pytest.mark.parametrize("triple", ["aarch64-unknown-linux-gnu", "arm64-linux-gnu"])
+def test_other_names_of_a_processor_find_its_compiler_wheel_and_c_library(triple):
+    known, other = (place.Place(Target(name), "cortex-a53") for name in (PI.triple, triple))
+    program = Path("runner")
+    assert (known.compiler(), known.command(program)) == (other.compiler(), other.command(program))
+    assert known.wheel() == other.wheel()
+
+
+@emulated
+def test_a_program_of_another_processor_is_no_program_of_this_machine(mlp_lowered):
+    with pytest.raises(RunError, match="doesn't start: Exec format error") as caught:
+        mlp_lowered.verify(target=evolve(PI, on="local"))
+    assert caught.value.cure == "see that it is a program of this machine"
+
+
 def test_a_folder_without_executorch_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"has no include/ and lib/ of ExecuTorch"):
         place.Place(Target("aarch64-linux-gnu", executorch=str(tmp_path))).wheel()
@@ -179,6 +200,54 @@ def test_a_lost_host_is_a_named_error(ssh, box, mlp_lowered, monkeypatch):
     assert (caught.value.who, caught.value.cure.startswith("try ssh ")) == ("box", True)
 
 
+def _programs(server):
+    """The processes of a server's host that have its runner."""
+    folder = str(server.folder / "cache")
+    return [own for own in psutil.process_iter(["exe"]) if folder in str(own.info["exe"])]
+
+
+def test_a_connection_that_breaks_in_a_call_is_named_and_no_program_is_left(ssh, box, mlp_pte):
+    (own,) = on_target(box)
+    (method,) = read(mlp_pte).methods
+    server, there = psutil.Process(ssh._process.pid), []
+
+    def cut():
+        # Until the program is there, and for a part of the call.
+        while not own._folders:
+            time.sleep(0.1)
+        time.sleep(1)
+        there.extend(_programs(ssh))
+        for session in server.children():
+            for each in (*session.children(), session):
+                if each.name().startswith("sshd"):
+                    each.kill()
+
+    threading.Thread(target=cut).start()
+    with pytest.raises(RunError, match="the connection was lost: the process ") as caught:
+        own.call(Program.of(mlp_pte, [method]), [("forward", nets.mlp()[1])], 10**9, 60)
+    assert (caught.value.who, caught.value.cure) == ("box", "try ssh box true")
+    assert len(there) == 1
+    assert psutil.wait_procs(there, 10)[1] == []
+    own.close()
+
+
+def test_a_program_that_crashes_there_is_not_taken_for_a_lost_connection(ssh, box, mlp_pte):
+    (own,) = on_target(box)
+    (method,) = read(mlp_pte).methods
+
+    def crash():
+        while not own._folders:
+            time.sleep(0.1)
+        time.sleep(1)
+        for program in _programs(ssh):
+            program.send_signal(signal.SIGSEGV)
+
+    threading.Thread(target=crash).start()
+    found = own.call(Program.of(mlp_pte, [method]), [("forward", nets.mlp()[1])], 10**9, 60)
+    assert found.failure.startswith("the process died of SIGSEGV")
+    own.close()
+
+
 @pytest.fixture
 def small():
     """Return a function that mounts a file system of a few pages on a folder."""
@@ -209,6 +278,20 @@ def test_a_full_disk_there_is_a_named_error_and_nothing_is_left(name, ssh, box, 
         on_target(box)[0].close()
     assert [file for file in folder.rglob("*") if file.is_file()] == []
     assert [own for own in psutil.Process().children() if own.name() == "ssh"] == []
+
+
+def test_a_full_cache_here_is_a_named_error(small, tmp_path, monkeypatch):
+    folder = small(tmp_path / "cache")
+    for module in (place, build):
+        monkeypatch.setattr(module, "user_cache_path", lambda *_, **__: folder)
+    # In place of pip, which would ask the network.
+    download = "head -c 99999 /dev/zero > {}/net.whl"
+    monkeypatch.setattr(place, "_pip", lambda to: ("sh", "-c", download.format(to)))
+    for make in (lambda: place.downloaded(PI.triple), build.runner):
+        with pytest.raises(RunError, match=r"can't be written: .*No space left") as caught:
+            make()
+        assert caught.value.cure == "make that folder writable, and room on its disk"
+    assert [file for file in folder.rglob("*") if file.is_file()] == []
 
 
 def test_a_runner_that_does_not_start_there_is_a_named_error(ssh, box, mlp_lowered):

@@ -18,11 +18,13 @@
 #include <executorch/runtime/kernel/operator_registry.h>
 #include <executorch/runtime/platform/runtime.h>
 #include <fcntl.h>
+#include <poll.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "frames.h"
 
@@ -180,12 +182,24 @@ void answer(Reader& order, int answers) {
 }  // namespace
 }  // namespace etdev
 
+// Ends the process when nobody can read its answers any more, even in the middle of a call: a
+// connection that broke leaves no program running.
+static void end_with(int orders) {
+  std::thread([orders] {
+    pollfd input{orders, 0, 0};
+    while (poll(&input, 1, -1) < 0 || !(input.revents & POLLHUP)) {
+    }
+    _exit(1);
+  }).detach();
+}
+
 int main() {
   const int orders = dup(STDIN_FILENO);
   const int answers = dup(STDOUT_FILENO);
   // Libraries that print must not write into the answers, nor may they read the orders.
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
+  end_with(orders);
   executorch::runtime::runtime_init();
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) {
     // ExecuTorch itself starts a thread for each fast processor.
