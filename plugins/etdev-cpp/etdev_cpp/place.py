@@ -21,7 +21,7 @@ from blake3 import blake3
 from packaging.version import Version
 from platformdirs import user_cache_path
 
-from etdev.errors import RunError
+from etdev.errors import RunError, close_to
 from etdev.runtime.ending import ending
 from etdev.schema.target import ADB, LOCAL, Target
 from etdev_cpp import build
@@ -99,8 +99,7 @@ class Place:
     def cure(self) -> str:
         """The advice if nothing runs there."""
         if self.model:
-            models = f"one of the models that qemu-{self.target.processor} -cpu help lists"
-            return f"name {models}, and a sysroot that has its C library"
+            return f"see that {self._root} has the C library of its programs"
         if self.here:
             return "see that its triple is that of this machine"
         words = self.shell if self.target.kind == ADB else ("ssh", self.target.host)
@@ -177,8 +176,12 @@ class Place:
         emulator = f"qemu-{self.target.processor}"
         if not shutil.which(emulator):
             raise RunError("target", f"{emulator} is not installed", "apt install qemu-user")
-        root = self.target.sysroot or f"/usr/{self._gnu}"
-        return (emulator, "-cpu", self.model, "-L", root, str(program))
+        listed = subprocess.run([emulator, "-cpu", "help"], capture_output=True, text=True).stdout
+        name, models = self.model.partition(",")[0], listed.split()
+        if name not in models:
+            cure = close_to(name, models) or f"name one that {emulator} -cpu help lists"
+            raise RunError("target", f"{emulator} has no processor {name}", cure)
+        return (emulator, "-cpu", self.model, "-L", self._root, str(program))
 
     def send(self, program: Path, wheel: Wheel) -> None:
         """Copy a program with ExecuTorch's libraries there, unless it has them.
@@ -257,6 +260,11 @@ class Place:
             what = f"{words[0]} failed: {(said or [f'exit code {done.returncode}'])[-1]}"
             raise RunError(self.name, what, self.cure)
         return done.stdout.decode(errors="replace")
+
+    @property
+    def _root(self) -> str:
+        """The folder of the C library of emulated programs."""
+        return self.target.sysroot or f"/usr/{self._gnu}"
 
     @property
     def _gnu(self) -> str:

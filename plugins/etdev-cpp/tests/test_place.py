@@ -89,11 +89,21 @@ def test_a_file_is_verified_on_two_models_of_processor(registry):
 
 
 @emulated
-def test_a_model_that_the_emulator_lacks_is_named_with_where_to_look(mlp_lowered):
-    with pytest.raises(RunError, match="unable to find CPU model 'cortex-a999'") as caught:
-        mlp_lowered.verify(target=Target("aarch64-linux-gnu", "qemu:cortex-a999"))
-    models = "one of the models that qemu-aarch64 -cpu help lists"
-    assert caught.value.cure == f"name {models}, and a sysroot that has its C library"
+def test_a_processor_that_the_emulator_lacks_is_named_before_anything_is_lowered():
+    for model, cure in (
+        ("cortexa76", "did you mean cortex-a76?"),
+        ("x", "name one that qemu-aarch64 -cpu help lists"),
+    ):
+        with pytest.raises(RunError, match=f"qemu-aarch64 has no processor {model}") as caught:
+            on_target(Target("aarch64-linux-gnu", f"qemu:{model}"))
+        assert caught.value.cure == cure
+
+
+@emulated
+def test_a_sysroot_without_a_c_library_is_named(mlp_lowered):
+    with pytest.raises(RunError, match="Could not open '/lib/ld-linux") as caught:
+        mlp_lowered.verify(target=evolve(PI, on="qemu:max", sysroot="/nowhere"))
+    assert caught.value.cure == "see that /nowhere has the C library of its programs"
 
 
 @emulated
