@@ -56,7 +56,9 @@ plain: $(VENV)/test
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
 # runs a slice of each. Then all models in all orders, to tests/benchmarks/results/survey.json, with
-# their numbers in tests/benchmarks/SURVEY.md: `make survey` goes on where it was left.
+# their numbers in tests/benchmarks/SURVEY.md: `make survey` goes on where it was left. Parts of them
+# are judged on emulated processors, too, where the emulator is: qemu-user of Debian's backports has
+# all three of them.
 suites: $(VENV)/test
 	$(BIN)/pytest -m suite
 	$(MAKE) survey

@@ -1,11 +1,12 @@
 """`python -m survey PART...` judges models in all orders of plugins, and records each verdict.
 
 The parts are `zoo`, `suite` (ExecuTorch's operator tests), and torch's database of operators as
-`float32`, `int64`, `bool` and `float16`. Verdicts go to tests/benchmarks/results/survey.json after
-each model, and their numbers to SURVEY.md beside that folder; a model that is there is judged again
-only with --again or --open. Models are judged in another process, whose end is the verdict on the
-model that it was asked about. Exits with 1 where a verdict is a fault that tests/survey/cells.py
-doesn't expect.
+`float32`, `int64`, `bool` and `float16`. `aarch64 matrix`, `aarch64 precisions`, `aarch64
+decoders` and `aarch64 zoo` are judged on other processors, in an emulator. Verdicts go to
+tests/benchmarks/results/survey.json after each model, and their numbers to SURVEY.md beside that
+folder; a model that is there is judged again only with --again or --open. Models are judged in
+another process, whose end is the verdict on the model that it was asked about. Exits with 1 where a
+verdict is a fault that tests/survey/cells.py doesn't expect.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from benchmarks import record
 from support.processes import DiedError, Process
 from support.results import by_line
 
-from survey import cells, parts, table
-from survey.judge import ORDERS, THEIRS, Verdict
+from survey import parts, processors, table
+from survey.judge import THEIRS, Verdict
 
 
 def judged(worker: Process, part: str, name: str) -> table.Verdicts:
@@ -29,7 +30,7 @@ def judged(worker: Process, part: str, name: str) -> table.Verdicts:
     if unfit is not None:
         return {unfit.kind: str(unfit)}
     made: table.Verdicts = {}
-    for order in ORDERS:
+    for order in parts.orders(part):
         if order != THEIRS or set(made.values()) != {"right"}:
             made[order] = str(_ask(worker, part, name, order))
     return made
@@ -57,7 +58,7 @@ def main() -> None:
     known = json.loads(table.RESULTS.read_text()) if table.RESULTS.exists() else {"parts": {}}
     worker, end = Process("survey.worker:verdict"), time.monotonic() + 60 * options.minutes
     faults: list[str] = []
-    for part in options.parts or ["zoo", "suite", *parts.DTYPES]:
+    for part in options.parts or parts.NAMES:
         own = known["parts"].setdefault(part, {"models": {}})
         models = own["models"]
         if part == "suite" and (not models or options.again):
@@ -75,7 +76,7 @@ def main() -> None:
             _save(known, part)
         rows = list(table.rows(part, models))
         record.table(part, table.COLUMNS[1:], [row[1:] for row in rows])
-        faults += table.faults(part, models, cells.EXPECTED if part == "zoo" else None)
+        faults += table.faults(part, models, parts.expected(part))
     table.PAGE.write_text(table.page())
     worker.close()
     if faults:
@@ -84,6 +85,8 @@ def main() -> None:
 
 def _save(known: dict[str, Any], part: str) -> None:
     made = {key: value for key, value in record.circumstances().items() if key != "timing"}
+    if part in processors.PARTS:
+        made["emulator"] = processors.emulator()
     known["parts"][part]["circumstances"] = made
     table.RESULTS.write_text(by_line(known, 4) + "\n")
 

@@ -120,28 +120,40 @@ class Judge:
 
     def verdict(self, subject: Subject, order: str) -> Verdict:
         """Lower a model, call it, and compare all calls with eager PyTorch."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expected = eager(subject)
-            try:
-                program = ORDERS[order](subject)
-            except EtdevError as error:
-                return Verdict("refused", str(error))
-            except Exception as error:
-                return Verdict("raw", f"{type(error).__name__}: {error}"[:1000])
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "program.pte"
-            path.write_bytes(program)
-            try:
-                ran = self.process.ask(str(path), [_laid_out(call) for call in subject.calls])
-            except DiedError as error:
-                return Verdict(str(error).split()[0], str(error))
-            except FailedError as error:
-                # OperatorMissing, of which `Lowerer` warns: other runtimes may have the kernel.
-                kind = "no kernel" if _NO_KERNEL in str(error) else "failed"
-                return Verdict(kind, str(error))
-        verdict = compared(ran, expected, subject)
-        return in_double(ran, expected, subject) if verdict.kind == "wrong" else verdict
+        return judged(subject, ORDERS[order], lambda *call: self.process.ask(*call))
+
+
+def judged(subject: Subject, lower: Callable[[Subject], bytes], call: Any) -> Verdict:
+    """Judge what a function lowers, and another one calls.
+
+    Args:
+        subject: The model.
+        lower: Returns the `.pte`.
+        call: Returns outputs and inputs after each of some calls, from the path of a `.pte` and the
+            inputs; raises what `Process.ask` does.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = eager(subject)
+        try:
+            program = lower(subject)
+        except EtdevError as error:
+            return Verdict("refused", str(error))
+        except Exception as error:
+            return Verdict("raw", f"{type(error).__name__}: {error}"[:1000])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.pte"
+        path.write_bytes(program)
+        try:
+            ran = call(str(path), [_laid_out(inputs) for inputs in subject.calls])
+        except DiedError as error:
+            return Verdict(str(error).split()[0], str(error))
+        except FailedError as error:
+            # OperatorMissing, of which `Lowerer` warns: other runtimes may have the kernel.
+            kind = "no kernel" if _NO_KERNEL in str(error) else "failed"
+            return Verdict(kind, str(error))
+    verdict = compared(ran, expected, subject)
+    return in_double(ran, expected, subject) if verdict.kind == "wrong" else verdict
 
 
 def in_double(ran: Any, expected: Any, subject: Subject) -> Verdict:
@@ -152,7 +164,8 @@ def in_double(ran: Any, expected: Any, subject: Subject) -> Verdict:
     """
     verdict = compared(ran, expected, subject)
     try:
-        model = subject.model.module() if _is_exported(subject) else copy.deepcopy(subject.model)
+        # Of a program's module the copy, too: it has the program's own weights.
+        model = copy.deepcopy(subject.model.module() if _is_exported(subject) else subject.model)
         exact = []
         with torch.no_grad():
             for inputs, (outputs, after) in zip(subject.calls, expected, strict=True):

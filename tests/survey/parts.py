@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import collections
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import suites
 import torch
 from support.models.opdb import ENTRIES, UNDEFINED, exported
 
-from survey import cells
-from survey.judge import THEIRS, Subject, Verdict
+from survey import cells, processors
+from survey.judge import ORDERS, THEIRS, Subject, Verdict
 from survey.table import Verdicts, kind_of
 
 DTYPES = ("float32", "int64", "bool", "float16")
+NAMES = ("zoo", "suite", *DTYPES, *(processors.PARTS if processors.found() else ()))
 # Ops that return the places of equal values in any order, as PyTorch's documentation says.
 _UNORDERED = {"argsort", "kthvalue", "median", "nanmedian", "sort", "topk"}
 # Dtypes in which the values of their samples repeat.
@@ -39,18 +41,34 @@ _KINDS = {
 }
 
 
+def orders(part: str) -> Sequence[str]:
+    """Return the orders of plugins in which a part is judged, or the processors on which it is."""
+    return processors.known() if part in processors.PARTS else [*ORDERS]
+
+
+def expected(part: str) -> dict[tuple[str, str], str] | None:
+    """Return the verdicts that should not be "right", by model and order; None if any may be."""
+    if part in processors.PARTS:
+        return processors.EXPECTED
+    return cells.EXPECTED if part == "zoo" else None
+
+
 def names(part: str) -> list[str]:
     """Return the models of a part."""
     if part == "zoo":
         return list(cells.ANIMALS)
+    if part in processors.PARTS:
+        return list(processors.PARTS[part]())
     dtype = getattr(torch, part)
     return [n for n, entry in ENTRIES.items() if dtype in entry.dtypes and n not in UNDEFINED]
 
 
-def subject(part: str, name: str) -> Subject | None:
+def subject(part: str, name: str) -> Subject | processors.Decoder | None:
     """Build a model of a part; None if it can't be exported, or has sparse tensors."""
     if part == "zoo":
         return cells.subject(name)
+    if part in processors.PARTS:
+        return processors.PARTS[part]()[name]()
     program = exported(name, getattr(torch, part), filled=True)
     if program is None:
         return None

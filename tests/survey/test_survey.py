@@ -5,9 +5,11 @@
 
 import pytest
 import torch
+from support.emulator import emulated
 
 from etdev import Lowerer
 from etdev.errors import VerifyError
+from etdev.runtime.child import ChildResult
 from survey import cells, table
 from survey.judge import Judge, Subject, compared, eager, in_double
 
@@ -75,6 +77,67 @@ def test_where_pytorch_rounds_halves_float64_decides():
     assert in_double([([x * 4], [x])], expected, subject).kind == "wrong"
 
 
+def test_a_program_keeps_its_weights_when_it_is_compared_with_float64():
+    x = torch.ones(1, 3)
+    subject = Subject(torch.export.export(torch.nn.Linear(3, 2), (x,)), [(x,)])
+    expected = eager(subject)
+    assert in_double(expected, expected, subject).kind == "right"
+    assert eager(subject)[0][0][0].equal(expected[0][0][0])
+
+
+@emulated
+def test_a_file_is_judged_on_another_processor(monkeypatch):
+    pytest.importorskip("etdev_llm", reason="etdev-llm is not installed")
+    from survey import processors
+
+    subject = processors.PARTS["aarch64 matrix"]()["mlp"]()
+    known = {name: processors.verdict(subject, name).kind for name in ("here", "cortex-a53")}
+    assert known == {"here": "right", "cortex-a53": "right"}
+    ran = processors.run_series
+
+    def off(*args, **options):
+        outcome = ran(*args, **options)
+        outcome.values[0].outputs[0].add_(1)
+        return outcome
+
+    monkeypatch.setattr(processors, "run_series", off)
+    assert processors.verdict(subject, "cortex-a53").kind == "wrong"
+    for failure, kind in (
+        ("the process died of SIGILL", "crashed"),
+        ("the process took longer than 9 s", "hung"),
+        ("the C++ runtime failed with Error 18", "failed"),
+    ):
+        ended = ChildResult([], failure)
+        monkeypatch.setattr(processors, "run_series", lambda *_, ended=ended, **__: ended)
+        assert processors.verdict(subject, "cortex-a53").kind == kind
+
+
+@emulated
+@pytest.mark.suite
+def test_a_decoder_is_judged_on_another_processor(monkeypatch):
+    pytest.importorskip("etdev_llm", reason="etdev-llm is not installed")
+    from survey import processors
+
+    subject = processors.PARTS["aarch64 decoders"]()["llama"]()
+    assert processors.verdict(subject, "cortex-a53").kind == "right"
+    monkeypatch.setattr(processors, "tolerance_of", lambda *_: 0.0)
+    assert processors.verdict(subject, "cortex-a53").kind == "wrong"
+
+
+def test_the_page_counts_cells_on_other_processors():
+    versions = {"date": "today", "torch": "2", "executorch": "1", "emulator": "qemu 9"}
+    models = {
+        "a": {"here": "right", "cortex-a53": "right", "cortex-a76": "wrong: off by 1"},
+        "b": {"here": "refused: why", "cortex-a53": "refused: why", "cortex-a76": "refused: why"},
+        "c": {"random": "random"},
+    }
+    text = "\n".join(table._lines({"zoo": {"of": 5, "models": models, "circumstances": versions}}))
+    assert "\n4 of 8 cells on another processor were judged.\n" in text
+    assert "| zoo | cortex-a76 | 2 | 0 | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 0 | 0 | 1 |" in text
+    assert "not judged: 1 random, 2 not reached yet (today, torch 2, ExecuTorch 1, qemu 9)" in text
+    assert "  - `a` (cortex-a76): wrong, off by 1" in text
+
+
 def test_the_page_has_the_results():
     assert table.PAGE.read_text() == table.page()
 
@@ -87,7 +150,7 @@ def test_the_survey_fails_where_a_verdict_is_a_fault():
     assert table.faults("zoo", models, {("a", "cpu"): "wrong"}) != []
     assert table.faults("made up", {}, None) == ["made up: nothing was judged"]
     lost = {"a": {"cpu": "refused", "executorch": "right"}}
-    assert table.faults("made up", lost, None) == ["made up a | cpu: below ExecuTorch"]
+    assert table.faults("made up", lost, None) == ["made up a | cpu: below its reference"]
     assert table.faults("made up", {"a": {"cpu": "hung: x"}}, None) == ["made up a | cpu: hung"]
 
 

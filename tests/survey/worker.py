@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from functools import cache
+from typing import Any
 
-from survey import parts
+from survey import parts, processors
 from survey.judge import Judge, Subject, Verdict, is_random
 
 os.environ["ETDEV_CACHE"] = "off"
@@ -16,6 +17,8 @@ def verdict(part: str, model: str, order: str | None) -> Verdict | None:
     """Judge a model in an order; without an order, say what makes it no subject, or None."""
     warnings.simplefilter("ignore")
     try:
+        if order in processors.ORDERS:
+            return processors.verdict(_subject(part, model), order)
         if order is not None:
             return _judge().verdict(_subject(part, model), order)
         return _unfit(part, model)
@@ -29,7 +32,7 @@ def _unfit(part: str, model: str) -> Verdict | None:
     subject = _subject(part, model)
     if subject is None:
         return Verdict("not exported")
-    return Verdict("random") if is_random(subject) else None
+    return Verdict("random") if isinstance(subject, Subject) and is_random(subject) else None
 
 
 @cache
@@ -37,10 +40,10 @@ def _judge() -> Judge:
     return Judge()
 
 
-_last: dict[tuple[str, str], Subject | None] = {}
+_last: dict[tuple[str, str], Any] = {}
 
 
-def _subject(part: str, model: str) -> Subject | None:
+def _subject(part: str, model: str) -> Any:
     if (part, model) not in _last:
         _last.clear()
         _last[part, model] = parts.subject(part, model)

@@ -147,7 +147,7 @@ class Place:
             RunError: None is installed.
         """
         triple, gnu = self.target.triple, self._gnu
-        sysroot = [f"--sysroot={self.target.sysroot}"] if self.target.sysroot else []
+        sysroot = [f"--sysroot={self._root}"] if self.target.sysroot else []
         known = [[f"{gnu}-g++"], ["clang++", f"--target={gnu}"], ["zig", "c++", "-target", gnu]]
         cure = f"apt install g++-{gnu.replace('_', '-')}"
         if android := Android.of(triple):
@@ -264,7 +264,7 @@ class Place:
     @property
     def _root(self) -> str:
         """The folder of the C library of emulated programs."""
-        return self.target.sysroot or f"/usr/{self._gnu}"
+        return str(Path(self.target.sysroot or f"/usr/{self._gnu}").expanduser())
 
     @property
     def _gnu(self) -> str:

@@ -81,6 +81,17 @@ def island(*left_out: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return convert_pt2e(module), x
 
 
+def static_int8(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...]
+) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Return a net in static int8, calibrated on random numbers."""
+    module = prepare_pt2e(torch.export.export(module, inputs).module(), Partly(lambda _: True))
+    for seed in range(3):
+        numbers = torch.Generator().manual_seed(seed)
+        module(*(torch.randn(value.shape, generator=numbers) for value in inputs))
+    return convert_pt2e(module), inputs
+
+
 def words() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return the linear layers in torchao's 8da4w."""
     torch.manual_seed(0)
