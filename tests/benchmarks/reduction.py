@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from etdev_reduce.flows import Executorch
 from etdev_reduce.reduction import Reduction
 from support import hidden
 from support.results import by_line
@@ -50,16 +49,16 @@ def cases(args: argparse.Namespace) -> Iterator[tuple[str, str, Any]]:
     """Yield name, model and a function that reduces it."""
     if args.rows:
         for name, host in zip(hidden.hideable(), cycle(TURN), strict=False):
-            if fnmatchcase(name, args.rows) and fnmatchcase(host, args.models):
+            is_asked = any(fnmatchcase(name, row) for row in args.rows)
+            if is_asked and fnmatchcase(host, args.models):
                 yield name, host, lambda name=name, host=host: hidden.found(name, host, BUDGET_S)
     if args.planted:
         for host in filter(lambda host: fnmatchcase(host, args.models), hidden.PLANTS):
             yield f"planted: {host}", host, lambda host=host: hidden.planted(host)
     if args.deep:
-        slow = Executorch(f"{hidden.XNNPACK.imports}\nimport time", hidden.SLOW.format(LOWERING_S))
         methods = EagerMethod.of_model(Chain(), (torch.randn(4, 4),))
-        plant = "aten.tanh", [4, 4]
-        yield f"{DEEP} nodes", "chain", lambda: hidden.with_fault(*plant, methods, slow)
+        plant = "aten.tanh", [4, 4], methods, LOWERING_S
+        yield f"{DEEP} nodes", "chain", lambda: hidden.with_fault(*plant)
 
 
 def row_of(host: str, work: Any) -> Mapping[str, Any]:
@@ -87,19 +86,20 @@ def row_of(host: str, work: Any) -> Mapping[str, Any]:
 def main() -> None:
     """Reduce what is asked for, and keep the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", default="")
+    parser.add_argument("--rows", nargs="*", default=[])
     parser.add_argument("--models", default="*")
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--deep", action="store_true")
     parser.add_argument("--missing", action="store_true")
     args = parser.parse_args()
     for name, host, work in cases(args):
-        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        if args.missing and name in known:
+        if args.missing and name in json.loads(RESULTS.read_text()):
             continue
-        known[name] = row_of(host, work)
+        row = row_of(host, work)
+        # Another process may have written rows meanwhile.
+        known = json.loads(RESULTS.read_text()) | {name: row}
         RESULTS.write_text(by_line(dict(sorted(known.items())), 1) + "\n")
-        print(name, json.dumps(known[name]), flush=True)
+        print(name, json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

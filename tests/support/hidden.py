@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from etdev_reduce import worker
-from etdev_reduce.flows import Executorch
+from etdev_reduce.flows import Etdev, Executorch
 from etdev_reduce.reduction import Reduction, reduce
 from torch import nn
 from torch.nn import functional
@@ -29,11 +30,12 @@ OPENVINO = Executorch(
     "from executorch.exir.backend.compile_spec_schema import CompileSpec",
     "OpenvinoPartitioner([CompileSpec('device', b'CPU')])",
 )
+ETDEV = Etdev({"plugins": ["cpu"], "cache": False})
 FLOWS = {"portable": Executorch(), "xnnpack": XNNPACK, "openvino": OPENVINO}
-# As XNNPACK's, but each lowering takes longer by some seconds.
-SLOW = "XnnpackPartitioner(*[None for _ in [time.sleep({})] if 0])"
 # What the compiler of `planted` computes wrongly: an op, and the shape of its output.
 PLANTED = "ETDEV_PLANTED"
+# Seconds that the compiler takes longer.
+SLOWED = "ETDEV_SLOWED"
 
 
 class UnetBlock(nn.Module):
@@ -115,6 +117,7 @@ def plant() -> None:
     compiled = XnnpackBackend.preprocess
 
     def preprocess(program: Any, specs: Any) -> Any:
+        time.sleep(float(os.environ.get(SLOWED, "0")))
         op, _, shape = os.environ.get(PLANTED, "").partition(":")
         graph = program.graph
         for number, node in enumerate([*graph.nodes]):
@@ -154,17 +157,18 @@ def planted(name: str) -> Reduction:
     methods = EagerMethod.of_model(*make())
     nodes = [n for n in methods["forward"].program.graph.nodes if str(n.target) == op]
     shape = [*nodes[len(nodes) // 2].meta["val"].shape]
-    return with_fault(op.removesuffix(".default"), shape, methods, XNNPACK)
+    return with_fault(op.removesuffix(".default"), shape, methods)
 
 
 def with_fault(
-    op: str, shape: Sequence[int], methods: Mapping[str, EagerMethod], flow: Executorch
+    op: str, shape: Sequence[int], methods: Mapping[str, EagerMethod], slower_s: float = 0.0
 ) -> Reduction:
-    """Reduce methods of which XNNPACK's compiler gets an op of one size wrong."""
-    env = {PLANTED: f"{op}:{[*shape]}"}
+    """Reduce methods of which XNNPACK's compiler gets an op of one size wrong, in both flows."""
+    # No payload of this compiler goes to a cache.
+    env = {PLANTED: f"{op}:{[*shape]}", SLOWED: str(slower_s), "ETDEV_CACHE": "off"}
     child = Child(env=env, command=(*COMMAND, __name__, worker.__name__))
     try:
-        return reduce(methods, [flow], child=child)
+        return reduce(methods, [ETDEV, XNNPACK], child=child)
     finally:
         child.close()
 

@@ -27,7 +27,7 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
 @click.option(
     "--flow", type=click.Choice(["both", "executorch", "etdev"]), default="both", show_default=True,
     help="Who lowers it: etdev, ExecuTorch with the backends' own partitioners, or both: then "
-    "ExecuTorch's is reduced if it fails as etdev's does, or if only it fails.",
+    "etdev's is reduced if it fails, and the script is for ExecuTorch's if that fails alike.",
 )  # fmt: skip
 @click.option(
     "--partitioner", metavar="MODULE:CLASS",

@@ -129,8 +129,8 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
 
     Args:
         methods: The methods of the model; the first that fails is reduced.
-        flows: The flows to try; the first in which the model fails is taken, or one of ExecuTorch's
-            own in which it fails in the same way.
+        flows: The flows to try; the first in which the model fails is taken, and at last one of
+            ExecuTorch's own in which the smallest program fails in the same way.
         budget_s: Time of the search in seconds; the smallest program so far is the result then.
         tolerance: Largest error relative to the largest value of an output; None goes by dtype.
         slow: Count it as a failure if portable kernels are this many times as fast.
@@ -150,19 +150,12 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
         try:
             for name, case in _first_cases(methods, inputs):
                 tell(f"method {name}: {_nodes(len(case.nodes))}")
-                results = {flow: search.tried(case, flow) for flow in flows}
-                if flow := _failing(results):
-                    search.start(case, flow, results[flow])
-                    result, own = _reduced(search, flows, start), flows[0]
-                    if results[own].is_failure and result.flows.get(own.name) == "right":
-                        # ExecuTorch's flow has another fault there.
-                        search.deadline = start + budget_s
-                        search.start(case, own, results[own])
-                        result = _reduced(search, flows, start)
-                    return result
-                tried |= {
-                    f"{name} is {found} in {flow.name}": None for flow, found in results.items()
-                }
+                for flow in flows:
+                    found = search.tried(case, flow)
+                    if found.is_failure:
+                        search.start(case, flow, found)
+                        return _reduced(search, flows, start)
+                    tried[f"{name} is {found} in {flow.name}"] = None
         except Spent:
             raise EtdevError("reduce", "had no time", "give a longer --budget") from None
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
@@ -170,16 +163,6 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
 
 def _nodes(count: int) -> str:
     return f"{count} node{'s' * (count != 1)}"
-
-
-def _failing(results: Mapping[Flow, Failure]) -> Flow | None:
-    """Return the first flow that fails, or one of ExecuTorch's that fails in the same way."""
-    failing = {flow: found for flow, found in results.items() if found.is_failure}
-    if not failing:
-        return None
-    first = next(iter(failing.values()))
-    alike = [flow for flow, found in failing.items() if found.is_like(first)]
-    return next((flow for flow in alike if isinstance(flow, Executorch)), next(iter(failing)))
 
 
 def _first_cases(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ from etdev_reduce.worker import Trial
 T = TypeVar("T")
 # Sizes that are tried in place of larger ones.
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
+# Parts that nodes are cut into at first.
+_WAYS = 8
 # A case that takes this many times as long as the first one, or as portable kernels, hangs.
 _PATIENCE = 10.0
 
@@ -45,20 +48,26 @@ def trying(*modules: str) -> Child:
 
 
 def ddmin(parts: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return a part of a failing sequence that stops failing without any of its elements."""
-    parts, count = list(parts), 2
+    """Return a part of a failing sequence that stops failing without any of its elements.
+
+    A trial takes as long as its part is large, so eighths are tried before rests. Those that
+    overlap hold what fails together and a cut would part.
+    """
+    parts, count, is_new = list(parts), _WAYS, True
     while len(parts) > 1:
         size = -(-len(parts) // count)
-        chunks = [parts[start : start + size] for start in range(0, len(parts), size)]
-        rests = [[p for c in chunks if c is not chunk for p in c] for chunk in chunks]
-        if found := next((chunk for chunk in chunks if fails(chunk)), None):
-            parts, count = found, 2
-        elif len(chunks) > 2 and (found := next((rest for rest in rests if fails(rest)), None)):
-            parts, count = found, max(count - 1, 2)
+        starts = range(0, len(parts), size)
+        windows = [[*starts], [start + size // 2 for start in starts[:-1]] if size > 1 else []]
+        alone = (parts[start : start + size] for start in chain(*windows) if is_new)
+        rests = (parts[:start] + parts[start + size :] for start in starts)
+        if found := next(filter(fails, alone), None):
+            parts, count = found, _WAYS
+        elif found := next(filter(fails, rests), None):
+            parts, count, is_new = found, max(count - 1, 2), False
         elif size == 1:
             break
         else:
-            count = min(len(parts), count * 2)
+            count, is_new = min(len(parts), count * 2), False
     return parts
 
 
