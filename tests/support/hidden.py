@@ -168,7 +168,7 @@ def with_fault(
     env = {PLANTED: f"{op}:{[*shape]}", SLOWED: str(slower_s), "ETDEV_CACHE": "off"}
     child = Child(env=env, command=(*COMMAND, __name__, worker.__name__))
     try:
-        return reduce(methods, [ETDEV, XNNPACK], child=child)
+        return reduce(methods, [ETDEV, XNNPACK], child=child, limit_s=600.0)
     finally:
         child.close()
 

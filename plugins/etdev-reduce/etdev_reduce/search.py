@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +30,8 @@ _SIZES = (1, 2, 3, 4, 8, 16, 32)
 _WAYS = 8
 # A case that takes this many times as long as the first one, or as portable kernels, hangs.
 _PATIENCE = 10.0
+# Time in seconds for the process of trials itself, which ends a case that hangs.
+_SPARE_S = 300.0
 
 
 class Spent(Exception):
@@ -50,25 +51,28 @@ def trying(*modules: str) -> Child:
 def ddmin(parts: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """Return a part of a failing sequence that stops failing without any of its elements.
 
-    A trial takes as long as its part is large, so eighths are tried before rests. Those that
-    overlap hold what fails together and a cut would part.
+    A trial takes as long as its part is large, so it begins with small parts.
     """
-    parts, count, is_new = list(parts), _WAYS, True
+    parts, count = list(parts), 2
+    while len(parts) > 1 and (found := next(filter(fails, _windows(parts)), None)):
+        parts = found
     while len(parts) > 1:
         size = -(-len(parts) // count)
-        starts = range(0, len(parts), size)
-        windows = [[*starts], [start + size // 2 for start in starts[:-1]] if size > 1 else []]
-        alone = (parts[start : start + size] for start in chain(*windows) if is_new)
-        rests = (parts[:start] + parts[start + size :] for start in starts)
-        if found := next(filter(fails, alone), None):
-            parts, count = found, _WAYS
-        elif found := next(filter(fails, rests), None):
-            parts, count, is_new = found, max(count - 1, 2), False
+        rests = (parts[:at] + parts[at + size :] for at in range(0, len(parts), size))
+        if found := next(filter(fails, rests), None):
+            parts, count = found, max(count - 1, 2)
         elif size == 1:
             break
         else:
-            count, is_new = min(len(parts), count * 2), False
+            count = min(len(parts), count * 2)
     return parts
+
+
+def _windows(parts: list[T]) -> Iterator[list[T]]:
+    """Yield eighths of a sequence, and those between, for neighbours that a cut would part."""
+    size = -(-len(parts) // _WAYS)
+    for first in {0, size // 2}:
+        yield from (parts[at : at + size] for at in range(first, len(parts) - first, size))
 
 
 @define(eq=False)
@@ -111,16 +115,24 @@ class Search:
         source = case.source()
         key = f"{source}{flow}"
         if key not in self._known:
-            left = self.deadline - time.monotonic()
-            if left <= 0:
+            if time.monotonic() > self.deadline:
                 raise Spent
+            self._warm(flow)
             values = self._stored(case) if case.captured else ""
             trial = Trial(source, values, flow, self.tolerance, self.slow)
             self.trials += 1
-            answer = self.child.run(worker.judge, trial, self.limit_s, limit_s=self.limit_s + 60)
+            answer = self.child.run(
+                worker.judge, trial, self.limit_s, limit_s=self.limit_s + _SPARE_S
+            )
             failed = Failure(INVALID, detail=str(answer.failure))
             self._known[key] = answer.values[0] if answer.values else failed
         return self._known[key]
+
+    def _warm(self, flow: Flow) -> None:
+        """Let the process of trials import what a flow needs, which is no part of the budget."""
+        start = time.monotonic()
+        self.child.run(worker.warm, flow, limit_s=_SPARE_S)
+        self.deadline += time.monotonic() - start
 
     def _stored(self, case: Case) -> str:
         """Write the values of a recording once; return the file."""

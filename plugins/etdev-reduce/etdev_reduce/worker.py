@@ -72,11 +72,16 @@ class Trial:
     slow: float = 0.0
 
 
+def warm(flow: Flow) -> Iterator[None]:
+    """Import and cache, once in this process, what every case of a flow needs."""
+    if flow.name not in _WARM:
+        _warm_up(flow)
+        _WARM.add(flow.name)
+    yield
+
+
 def judge(trial: Trial, limit_s: float) -> Iterator[Failure]:
     """Try a case in a fork of this process, and yield what became of it."""
-    if trial.flow.name not in _WARM:
-        _warm_up(trial.flow)
-        _WARM.add(trial.flow.name)
     ended = forked(partial(_try, trial, limit_s), limit_s, "export")
     stage, failure, cause = ended.stage, ended.result, ended.cause[:_CAUSE]
     if failure is None and ended.hangs:
@@ -91,7 +96,7 @@ def judge(trial: Trial, limit_s: float) -> Iterator[Failure]:
 
 
 def _warm_up(flow: Flow) -> None:
-    """Import and cache what every case needs, such as the patterns of a partitioner.
+    """Lower a layer, for what is cached then, such as the patterns of a partitioner.
 
     Nothing is run and nothing is lowered here that starts a thread: forks don't have it.
     """

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 from attrs import evolve
+from etdev_reduce import worker
 from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import CRASH, ERROR, INVALID, RIGHT, WRONG, Failure, of_error, pattern
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch
@@ -72,6 +73,19 @@ def test_ddmin_finds_what_fails_together(wanted):
 
     assert set(ddmin(range(100), fails)) == wanted
     assert len(asked) < 150
+
+
+def test_ddmin_finds_neighbours_that_a_cut_parts_in_few_trials():
+    asked = []
+
+    def fails(parts):
+        asked.append(len(parts))
+        return {37, 38} <= set(parts)
+
+    assert ddmin(range(DEEP), fails) == [37, 38]
+    assert len(asked) <= 40
+    # A trial takes as long as its part is large.
+    assert sum(asked) <= 2 * DEEP
 
 
 def test_one_of_300_nodes_is_found_in_some_fifteen_trials(tmp_path):
@@ -161,6 +175,17 @@ def test_a_process_that_ends_is_no_failure_of_the_case(tmp_path):
     search = searched(chain(3), (torch.randn(2),), on("tanh"), tmp_path)
     search.child = type("Gone", (), {"run": lambda *_, **__: ChildResult([], "died")})()
     assert Search.tried(search, search.best, None).kind == INVALID
+
+
+def test_imports_of_a_flow_are_no_part_of_the_budget(tmp_path):
+    def run(child, work, *_, **__):
+        time.sleep(0.2 * (work is worker.warm))
+        return ChildResult([Failure(RIGHT)], "")
+
+    search = searched(chain(3), (torch.randn(2),), on("tanh"), tmp_path)
+    search.child, before = type("Importing", (), {"run": run})(), search.deadline
+    assert Search.tried(search, search.best, PORTABLE).kind == RIGHT
+    assert search.deadline >= before + 0.2
 
 
 def test_ctrl_c_leaves_the_best_so_far(tmp_path):
