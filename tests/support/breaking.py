@@ -30,4 +30,6 @@ class Breaking:
             time.sleep(600)
         if self.kind == "error":
             raise ValueError("node aten_add_3 is no good")
+        if self.kind == "missing":
+            raise ModuleNotFoundError("No module named 'npu'")
         return PORTABLE.lower(program)

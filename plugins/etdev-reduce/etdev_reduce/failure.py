@@ -8,7 +8,7 @@ import traceback
 from attrs import frozen
 
 RIGHT, WRONG, ERROR, CRASH, HANG, SLOW = "right", "wrong", "error", "crash", "hang", "slow"
-# The case itself can't be made, or eager PyTorch refuses it.
+# The case can't be made, eager PyTorch refuses it, or a module that the flow needs is missing.
 INVALID = "invalid"
 _LIBRARIES = ("/torch/", "/importlib", "/contextlib.py", "/functools.py", "<")
 
@@ -60,6 +60,8 @@ def of_error(error: BaseException, stage: str) -> Failure:
     while root.__cause__ is not None:
         root = root.__cause__
     text = f"{type(error).__name__}: {first_line(error)}"
+    if isinstance(root, ImportError):
+        return Failure(INVALID, stage, detail=text)
     identity = f"{type(root).__name__} in {_place(root)}: {pattern(first_line(root))}"
     return Failure(ERROR, stage, identity, text)
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
 # Parts that nodes are cut into at first.
 _WAYS = 8
-# A case that takes this many times as long as the first one, or as portable kernels, hangs.
+# A case that takes this many times as long as the first one in portable kernels hangs.
 _PATIENCE = 10.0
 # Time in seconds for the process of trials itself, which ends a case that hangs.
 _SPARE_S = 300.0
@@ -144,8 +144,9 @@ class Search:
     def start(self, case: Case, flow: Flow, failure: Failure) -> None:
         """Begin with a case; how it fails is what the others have to do, too."""
         self.best, self.flow, self.failure = case, flow, failure
-        ended = self.tried(case, PORTABLE) if failure.kind == HANG else failure
-        self.limit_s = min(self.limit_s, max(20.0, _PATIENCE * ended.seconds))
+        if failure.kind == HANG:
+            ended = self.tried(case, PORTABLE)
+            self.limit_s = min(self.limit_s, max(20.0, _PATIENCE * ended.seconds))
 
     def accepts(self, case: Case) -> bool:
         """Return True, and keep a case, if it fails as the first one did."""

@@ -8,7 +8,17 @@ import torch
 from attrs import evolve
 from etdev_reduce import worker
 from etdev_reduce.case import Case, Recording
-from etdev_reduce.failure import CRASH, ERROR, INVALID, RIGHT, WRONG, Failure, of_error, pattern
+from etdev_reduce.failure import (
+    CRASH,
+    ERROR,
+    HANG,
+    INVALID,
+    RIGHT,
+    WRONG,
+    Failure,
+    of_error,
+    pattern,
+)
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch
 from etdev_reduce.reduction import _reduced, reduce
 from etdev_reduce.search import Search, Spent, ddmin
@@ -175,6 +185,14 @@ def test_a_process_that_ends_is_no_failure_of_the_case(tmp_path):
     search = searched(chain(3), (torch.randn(2),), on("tanh"), tmp_path)
     search.child = type("Gone", (), {"run": lambda *_, **__: ChildResult([], "died")})()
     assert Search.tried(search, search.best, None).kind == INVALID
+
+
+def test_only_a_hang_makes_the_limit_of_a_trial_shorter(tmp_path):
+    limits = {}
+    for kind in (WRONG, HANG):
+        rule = on("tanh", Failure(kind, "run", seconds=0.1))
+        limits[kind] = searched(chain(3), (torch.randn(2),), rule, tmp_path).limit_s
+    assert limits == {WRONG: 600.0, HANG: 20.0}
 
 
 def test_imports_of_a_flow_are_no_part_of_the_budget(tmp_path):

@@ -39,6 +39,8 @@ def test_each_kind_of_failure_is_told_apart_in_one_process(child):
     assert (error.kind, error.stage) == (ERROR, "lower")
     assert error.identity == "ValueError in breaking.py:lower: node aten_add is no good"
     assert error.is_like(Failure(ERROR, "lower", error.identity))
+    # What isn't installed is no fault of the program.
+    assert tried(child, "missing").kind == INVALID
     hang = tried(child, "hang", limit_s=20.0)
     assert (hang.kind, hang.stage, hang.detail) == (HANG, "lower", "no answer in 20 s")
     assert tried(child, source="model = 1 / 0").kind == INVALID
