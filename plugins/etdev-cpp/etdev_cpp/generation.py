@@ -23,6 +23,7 @@ ExecuTorch's wheel has no tokenizer that C++ could link. `--temperature`, `--top
 `--seed` draw those that `etdev generate` draws, and one that ends a text ends it (`--no-stop`).
 """
 _HEARS = " of {source}, and `--tokens 1,2` begins their text"
+_NEEDED = '    if (given.empty()) throw std::invalid_argument("no source");\n'
 _OPTION = '      else if (name == "--tokens") known = ids_of(words.at(++i));\n'
 # The methods by which ExecuTorch's runners ask for the most tokens, the vocabulary and the ends.
 LENGTH, _VOCABULARY, _ENDS = "get_max_seq_len", "get_vocab_size", "get_eos_ids"
@@ -103,7 +104,7 @@ def _prompt(
             states=prefill.inputs[2][0],
         )
         values |= {"usage": "SOURCE [--tokens TOKENS]", "option": _OPTION, "hear": hear}
-        values |= {"read": "", "first": ", ".join(map(str, numbers.get(_FIRST, ())))}
+        values |= {"read": _NEEDED, "first": ", ".join(map(str, numbers.get(_FIRST, ())))}
         values["inputs"] = "hear(model, given)"
     return values
 

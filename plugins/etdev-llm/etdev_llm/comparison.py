@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import define, evolve, field
+from transformers import DynamicCache
 
 from etdev.app import ProgramFile
 from etdev.errors import RunError, VerifyError
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
 from etdev_llm import methods
-from etdev_llm.caches import plain_token
+from etdev_llm.caches import plain_token, quantised
 from etdev_llm.encoder_decoder import ENCODE, Heard, sources_of
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, Token, inputs_of
@@ -33,14 +35,41 @@ _STEPS = 4
 def tolerance_of(model: Any, recipe: Recipe) -> float:
     """Return the accepted error of logits, by the dtype of the weights and their quantisation."""
     if recipe.quantize_cache == "int8":
-        own = tolerance_of(model, evolve(recipe, quantize_cache="none"))
-        _, _, error = cost_of_int8(model, _TOKENS)
-        # A row of the cache is off by half a step, and rounding may go either way.
-        return own + max(1 / 127, _MARGIN * error)
+        # A value of the cache that lies between two steps is rounded to either.
+        return tolerance_of(model, evolve(recipe, quantize_cache="none")) + 1 / 127
     least = TOLERANCE if model.dtype == torch.float32 else 16 * torch.finfo(model.dtype).eps
     if recipe.quantize == "8da4w" and recipe.scales != "bfloat16":
         least = max(least, _ROUNDED)
     return max(least, _MARGIN * noise_of(model)) if recipe.quantize.startswith("8da") else least
+
+
+class Rounded:
+    """A decoder whose keys and values are those that a cache in 8 bits has; it keeps none.
+
+    Args:
+        model: The decoder.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.config, self.dtype = model, model.config, model.dtype
+
+    def __call__(self, input_ids: torch.Tensor, use_cache: bool = True) -> Any:
+        """Return the outputs of the model, with the cache."""
+        cache = DynamicCache(config=self.config.get_text_config())
+        for layer in cache.layers:
+            layer.update = partial(_rounding, layer.update)
+        return self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+
+
+def _rounding(update: Any, *states: Any, **more: Any) -> Any:
+    """Update a layer of a cache with keys and values of 8 bits."""
+    pairs = (quantised(own) for own in states[:2])
+    return update(*(values * scale for values, scale in pairs), *states[2:], **more)
+
+
+def reference_of(model: Any, recipe: Recipe) -> Any:
+    """Return what a file is compared with: a decoder, rounded as its cache is."""
+    return Rounded(model) if recipe.quantize_cache == "int8" else model
 
 
 @torch.no_grad()

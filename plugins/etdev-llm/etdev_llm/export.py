@@ -257,13 +257,14 @@ class _Job:
         from etdev_llm.comparison import Comparison, all_calls, replayed
 
         self.say("verify", str(path.name))
-        wanted = all_calls(self.model, self.length, self.single, self.source_length, self.batch)
+        model = comparison.reference_of(self.model, self.recipe)
+        wanted = all_calls(model, self.length, self.single, self.source_length, self.batch)
         done = Comparison(path.name, comparison.tolerance_of(self.model, self.recipe))
         runners = verifying(ProgramFile(path).artifact, self._plugins, runner, target)
         for each in runners:
             found, cache = replayed(path, wanted, each)
             done.compare(found, wanted)
-            done.compare_cache(self.model, wanted, cache)
+            done.compare_cache(model, wanted, cache)
         self.done = done
         names = tuple(each.name for each in runners)
         return Verification(len(done.errors), done.tolerance, (), runners=names)

@@ -259,13 +259,21 @@ def _checked(
     runner: Runner,
 ) -> Comparison:
     """Compare each step, the cache after the last one, and calls around the limits of a model."""
-    from etdev_llm.comparison import Comparison, across, expected, replayed, tolerance_of
+    from etdev_llm.comparison import (
+        Comparison,
+        across,
+        expected,
+        reference_of,
+        replayed,
+        tolerance_of,
+    )  # fmt: skip
     from etdev_llm.encoder_decoder import Heard
 
     model = player.recipe.load(source)
     if player.source is not None:
         model = Heard(model, player.source)
     done = Comparison(str(player.path), tolerance_of(model, player.recipe))
+    model = reference_of(model, player.recipe)
     done.compare(steps, expected(model, steps))
     done.compare_cache(model, steps, cache)
     if wanted := across(model, player.length, player.single, player.batch):

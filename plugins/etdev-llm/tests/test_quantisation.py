@@ -9,12 +9,14 @@ from etdev_llm import generation
 from etdev_llm.comparison import (
     TOLERANCE,
     Comparison,
+    all_calls,
     cost_of_int8,
     generated,
+    reference_of,
     replayed,
     tolerance_of,
 )
-from etdev_llm.player import Player
+from etdev_llm.player import Player, inputs_of
 from etdev_llm.quantisation import Rows, quantise
 from etdev_llm.sources import Recipe
 from support.decoders import decoder
@@ -22,7 +24,7 @@ from torchao.quantization import IntxUnpackedToInt8Tensor, IntxWeightOnlyConfig,
 from torchao.quantization.granularity import PerAxis, PerGroup
 
 from etdev import Lowerer
-from etdev.errors import SourceError
+from etdev.errors import SourceError, VerifyError
 from etdev.planner.patterns import Patterns
 from etdev.runtime.runners import PYTHON
 
@@ -102,23 +104,32 @@ def test_a_cache_in_8_bits_costs_what_is_said(tmp_path):
     # 2 heads of 8 values, keys and values: 8 bits and a float for each head and token.
     assert (few, whole) == (24 * 2 * 2 * (8 + 4), 24 * 2 * 2 * 8 * 4)
     assert 1e-5 < error < 2e-2
-    assert tolerance_of(model, recipe) > error
     made = generation(model, 24, recipe=recipe)
     path = Lowerer(["cpu"]).lower(made.methods, settings=made.settings).save(tmp_path / "net.pte")
-    wanted = [*generated(model, list(range(24)), 1), *generated(model, [3, 1], 6)]
+    rounded = reference_of(model, recipe)
+    wanted = [*generated(rounded, list(range(24)), 1), *generated(rounded, [3, 1], 6)]
     done = Comparison("net.pte", tolerance_of(model, recipe))
     found, cache = replayed(path, wanted, PYTHON)
     done.compare(found, wanted)
-    done.compare_cache(model, wanted, cache)
-    assert 1e-6 < done.cache_error < 1e-2
+    done.compare_cache(rounded, wanted, cache)
+    # The same numbers, but for those that are rounded to either side.
+    assert median(done.errors) < 1e-5
     assert Player(path).recipe == recipe
-    # The same numbers as in PyTorch, but for those that are rounded to either side.
-    step = made.methods["prefill"][0]
-    with torch.no_grad():
-        same = [evolve(one, logits=step(*one.inputs)) for one in wanted]
-    near = Comparison("net.pte", done.tolerance)
-    near.compare(found, same)
-    assert median(near.errors) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("kind", "sizes"), [("mistral", {"sliding_window": 5}), ("gpt2", {})])
+def test_a_cache_in_8_bits_is_compared_with_its_own_numbers(kind, sizes):
+    model, recipe = decoder(kind, **sizes, initializer_range=0.2), Recipe(quantize_cache="int8")
+    step = generation(model, 40, recipe=recipe).methods["prefill"][0]
+    wanted = all_calls(reference_of(model, recipe), 40)
+    done = Comparison("net.pte", tolerance_of(model, recipe))
+    found = [evolve(one, logits=step(*inputs_of(one.tokens, one.start))) for one in wanted]
+    done.compare(found, wanted)
+    assert median(done.errors) < 1e-5
+    # Those of a cache in float are further off.
+    with pytest.raises(VerifyError, match=r"the logits of step \d+ \(\w+\) differ"):
+        done.compare(found, all_calls(model, 40))
 
 
 @pytest.mark.suite
