@@ -7,12 +7,35 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
+from executorch.backends.xnnpack.partition.config.generic_node_configs import ConstantPadConfig
+from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.exir.backend.utils import WhyNoPartition
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import first_line
+from etdev_cpu.quantisers import pads_integers
 from etdev_cpu.reasons import in_words, of_dtypes
+
+
+class PadConfig(ConstantPadConfig):  # type: ignore[misc]
+    """Pads of integers, too, whose floats ExecuTorch's config pads between two conversions."""
+
+    def supported_precision_types(self) -> list[ConfigPrecisionType]:
+        """Return the precisions of what a pad reads."""
+        return [ConfigPrecisionType.FP32, ConfigPrecisionType.STATIC_QUANT]
+
+    def get_node_and_deps(self, node: Node, ep: ExportedProgram) -> list[Node]:
+        """Return a pad, with dequantiser and quantiser where it can do without both."""
+        if pads_integers(node):
+            return list(super().get_node_and_deps(node, ep))
+        return [node] if ConfigPrecisionType.FP32 in self.enabled_precision_types else []
+
+
+def configs() -> list[type[Any]]:
+    """Return the configs of ExecuTorch's partitioner, with ours in place of its own for pads."""
+    return [PadConfig if c is ConstantPadConfig else c for c in ALL_PARTITIONER_CONFIGS]
 
 
 def catch_failures(configs: Iterable[Any]) -> Mapping[str, str]:

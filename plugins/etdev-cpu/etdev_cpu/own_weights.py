@@ -1,9 +1,10 @@
-"""A weight of its own for each layer that XNNPACK's passes prepare by the name of the weight.
+"""A weight or bias of its own for each layer that XNNPACK prepares by its name.
 
 The pass for one-dimensional convolutions gives a kernel a fourth dimension, and then takes the next
 convolution of this kernel for a two-dimensional one. A batch norm without a layer becomes a
 convolution whose weights are named after the norm's: the next norm with this weight, or the next
 one that has none, would be given those of the first. And a norm without a bias can't be fused.
+A bias is quantised with the scales of its first layer.
 """
 
 from __future__ import annotations
@@ -16,18 +17,30 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import unwritten_constants
-from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, short
+from etdev_cpu.layers import (
+    CONVOLUTION,
+    LAYERS,
+    NORM,
+    argument,
+    chain,
+    is_layer,
+    is_one_dimensional,
+    short,
+)
+from etdev_cpu.quantisers import scales_of_bias
 
 P = TypeVar("P", bound=ExportedProgram)
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
 
 
 def give_own_weights(program: P) -> P:
-    """Give each layer but the first of a weight a copy of it, and batch norms what they lack.
+    """Give layers but the first of a weight or bias a copy, and batch norms what they lack.
 
     Return the program, whose graph, signature and dicts of constants are changed, and no tensor.
     """
     seen: set[Node] = set()
+    for layer in sharing_bias(program):
+        _give(program, layer, LAYERS[short(layer)][2])
     constants = unwritten_constants(program)
     for node in list(program.graph.nodes):
         op = short(node)
@@ -37,12 +50,24 @@ def give_own_weights(program: P) -> P:
                 continue
             _complete(program, node)
         if op == NORM or (op == CONVOLUTION and is_one_dimensional(node)):
-            *dequantisers, weight = chain(argument(node, _WEIGHT))
+            weight = chain(argument(node, _WEIGHT))[-1]
             if weight in seen and weight.op == "placeholder":
-                _give(program, node, weight, dequantisers)
+                _give(program, node, _WEIGHT)
             seen.add(weight)
     program.graph_module.recompile()
     return program
+
+
+def sharing_bias(program: ExportedProgram) -> list[Node]:
+    """Return the layers whose bias an earlier layer has quantised with other scales."""
+    constants, known = unwritten_constants(program), dict[Node, object]()
+    sharing = []
+    for node in program.graph.nodes:
+        if is_layer(node) and (scales := scales_of_bias(node)):
+            bias = chain(argument(node, LAYERS[short(node)][2]))[-1]
+            if bias.name in constants and known.setdefault(bias, scales) != scales:
+                sharing.append(node)
+    return sharing
 
 
 def _complete(program: ExportedProgram, norm: Node) -> None:
@@ -53,14 +78,16 @@ def _complete(program: ExportedProgram, norm: Node) -> None:
             norm.update_arg(place, _input_like(program, mean, f"{norm.name}_{value}", value))
 
 
-def _give(program: ExportedProgram, layer: Node, weight: Node, dequantisers: list[Node]) -> None:
+def _give(program: ExportedProgram, layer: Node, place: int | None) -> None:
+    given: Any = argument(layer, place)
+    *dequantisers, weight = chain(given)
     own = _input_like(program, weight, f"{weight.name}_of_{layer.name}")
     for dequantiser in reversed(dequantisers):
         with program.graph.inserting_before(layer):
             copy = program.graph.node_copy(dequantiser)
         copy.replace_input_with(dequantiser.all_input_nodes[0], own)
         own = copy
-    layer.update_arg(_WEIGHT, own)
+    layer.replace_input_with(given, own)
 
 
 def _input_like(

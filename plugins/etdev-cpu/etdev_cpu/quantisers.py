@@ -88,6 +88,14 @@ def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
     return None
 
 
+def scales_of_bias(layer: Node) -> object | None:
+    """Return the scales by which XNNPACK quantises the bias of a layer; None if it doesn't."""
+    act, weight, bias = (argument(layer, place) for place in LAYERS[short(layer)])
+    if bias is None or act is None or not is_dequant(act) or is_dynamic_qdq(act):
+        return None
+    return act.args[1:3], *(n.args[1:] for n in chain(weight) if is_dequant(n))
+
+
 def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:
     """Return why layers can't have a dequantiser that other ops read, by the layers' nodes.
 
@@ -126,6 +134,22 @@ def beside_integers(node: Node) -> Reason | None:
         if floats and (given or all(map(is_quant, _readers(node)))):
             return "quantised", "XNNPACK can't compile a one-dimensional float layer of integers"
     return None
+
+
+def pads_integers(pad: Node) -> bool:
+    """Return True if a pad between a dequantiser and a quantiser may pad the integers instead."""
+    amounts: Any
+    source, amounts, value = (*pad.args, 0.0)[:3]
+    (user, *others) = pad.users
+    return (
+        isinstance(source, Node)
+        and is_dequant(source)
+        and is_quant(user)
+        and not others
+        and source.args[1:6] == user.args[1:6]
+        and not value
+        and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
+    )
 
 
 def _stays_quantised(pad: Node, users: Sequence[Node]) -> bool:

@@ -11,7 +11,7 @@ from etdev.graph import channels_last_weights, with_contiguous_weights
 from etdev.quirks import HAND_BACK, PREPARE, Nodes, OwnProgram, Quirk
 from etdev_cpu.layers import NORM, short
 from etdev_cpu.own_dequantisers import give_own_dequantisers, is_shared
-from etdev_cpu.own_weights import give_own_weights
+from etdev_cpu.own_weights import give_own_weights, sharing_bias
 
 XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     name="xnnpack-channels-last-weights",
@@ -54,8 +54,19 @@ SHARED_DEQUANTISERS = Quirk(
     find=Nodes(only=is_shared),
     fix=lambda program, _: give_own_dequantisers(program, alone=lambda _: True),
 )
+SHARED_BIASES = Quirk(
+    name="quantised-layers-called-twice",
+    # `Lowerer` does it when a partition is compiled.
+    stage=HAND_BACK,
+    summary="XNNPACK's compiler gives quantised layers that share a bias the one of the first.",
+    upstream="report written 2026-11-28; executorch/backends/xnnpack/operators/node_visitor.py, "
+    "get_serialized_buffer_index, and op_conv2d.py, define_node",
+    find=sharing_bias,
+    fix=lambda program, _: give_own_weights(program),
+)
 QUIRKS = (
     *(XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS, BOUNDS_LEFT_OUT, SHARED_DEQUANTISERS),
+    SHARED_BIASES,
 )
 
 

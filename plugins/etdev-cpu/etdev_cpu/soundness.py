@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from attrs import define, field
-from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_dynamic_qdq
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -15,7 +15,7 @@ from etdev.graph import computed_from, unwritten_constants
 from etdev_cpu.constraints import node_problem
 from etdev_cpu.layers import CONVOLUTION, LAYERS, NORM, argument, chain, is_layer, short
 from etdev_cpu.options import Options
-from etdev_cpu.quantisers import Reason, quantised_problem
+from etdev_cpu.quantisers import Reason, quantised_problem, scales_of_bias
 
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
@@ -100,12 +100,12 @@ class Soundness:
 
     def _read_layer(self, node: Node) -> Iterator[tuple[str, object]]:
         op = short(node)
-        act, weight, bias = (argument(node, place) for place in LAYERS[op])
+        weight, bias = (argument(node, place) for place in LAYERS[op][1:])
         scales = [n.args[1:] for n in chain(weight) if is_dequant(n)]
         source = chain(weight)[-1]
         layout = (bool(node.args[6]), node.args[8]) if op == CONVOLUTION and node.args[6] else op
         if source.name in self._constants and (op == CONVOLUTION or scales):
             yield source.name, ("weight", layout, *scales)
-        if bias is not None and act is not None and is_dequant(act) and not is_dynamic_qdq(act):
-            # A bias is quantised with the scales of the activation and of the weight.
-            yield chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
+        if scales_of_bias(node):
+            # Layers of other scales are given a copy.
+            yield chain(bias)[-1].name, "quantised bias"

@@ -18,7 +18,7 @@ import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
 from etdev_cpu.constraints import OTHERWISE, loses_nan
 from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
-from etdev_cpu.matching import catch_failures, reasons_told
+from etdev_cpu.matching import catch_failures, configs, reasons_told
 from etdev_cpu.notes import IMPLICIT, Notes, untagged
 from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, is_quantiser, read_elsewhere
@@ -43,6 +43,7 @@ class Support:
         self.notes = Notes({}, {})
         self._options = options
         self._partitioner = XnnpackPartitioner(
+            configs=configs(),
             config_precisions=[ConfigPrecisionType[name.upper()] for name in options.precisions]
             or None,
             per_op_mode=options.per_op,

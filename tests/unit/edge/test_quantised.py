@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from etdev_cpu.notes import IMPLICIT
+from etdev_cpu.plugin import CpuPlugin
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
@@ -158,3 +160,13 @@ def test_int8_convolutions_padded_apart_are_one_delegate() -> None:
         expected = net(*inputs)
         step = expected.unique().diff().min()
         assert (execute(lowered, inputs)[0][0] - expected).abs().max() <= 1.01 * step
+
+
+@pytest.mark.parametrize(("name", "conversions"), [("padded", 2), ("padded by what is stored", 4)])
+def test_xnnpack_pads_integers_where_it_pads_with_zero(name: str, conversions: int) -> None:
+    plugin, net = CpuPlugin(), Net(MOVES[name]).eval()
+    (partition,) = Lowerer([plugin]).plan(net, calls()[0])["forward"].partitions
+    implicit = {node for node, note in plugin.annotate(partition).items() if note.get(IMPLICIT)}
+    weight = "quantized_decomposed_dequantize_per_tensor_default_1"
+    quantisers = {node for node in partition.nodes if "quantize_per_tensor" in node}
+    assert len(quantisers - implicit - {weight}) == conversions
