@@ -39,6 +39,13 @@ _RESHAPES = FaultyOps(upstream=_SEEN, ops=("squeeze_copy", "unsqueeze_copy"))
 # What XNNPACK computes with the channels last, in a batch.
 _OF_IMAGES = FaultyOps(upstream=_SEEN, ops=("prelu", "max_pool2d", "avg_pool2d", "max"))
 _ACTIVATIONS = FaultyOps(upstream=_SEEN, ops=("relu", "hardtanh"))
+# These have the channels last, and what reads them, up to what needs them in place; a softmax
+# should, and takes the channels for the last dimension.
+_OF_CHANNELS = FaultyOps(upstream=_SEEN, ops=("_softmax",))
+_CHANNELS_LAST = (
+    *(CONVOLUTION, NORM, "avg_pool2d", "max", "max_pool2d", "mean", "prelu", "upsample_bilinear2d"),
+)
+_CHANNELS_FIRST = ("linear", "squeeze_copy", "unsqueeze_copy", "view_copy")
 # XNNPACK's own limit of dimensions.
 _RANK = 6
 # exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are NaN, the sine of 1e10 is -4891,
@@ -124,6 +131,8 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "keeps only the last of two activations behind a layer"
     if op in _OF_IMAGES and len(sizes) != 4:
         yield "arguments", f"can't compile {op} of other than 4 dimensions"
+    if op in _OF_CHANNELS and _may_have_channels_last(source):
+        yield "order", "takes the softmax of an image over its channels"
     if op == "upsample_bilinear2d" and _has_own_scales(sizes, shape_of(node), *others[1:]):
         yield "arguments", "takes the scales of sizes, not those given, for upsample_bilinear2d"
     if op.startswith("permute") and not sizes:
@@ -156,6 +165,20 @@ def loses_nan(node: Node) -> bool:
 def _starts_before(sizes: Sequence[Any], dim: int = 0, start: Any = None, *_: Any) -> bool:
     """Return True if a slice starts further from the end than there are rows, as `x[-100:]` may."""
     return isinstance(start, int) and isinstance(sizes[dim], int) and start < -sizes[dim]
+
+
+def _may_have_channels_last(value: Node) -> bool:
+    """Return True if XNNPACK may compute a value of four dimensions with the channels last."""
+    reached, seen = [value], set[Node]()
+    while reached:
+        node = reached.pop()
+        if node in seen or len(shape_of(node)) != len("NCHW") or short(node) in _CHANNELS_FIRST:
+            continue
+        if short(node) in _CHANNELS_LAST or is_channels_last(node.meta.get("val")):
+            return True
+        seen.add(node)
+        reached += node.all_input_nodes
+    return False
 
 
 def _has_own_scales(before: Any, after: Any, corners: bool = False, scales: Any = None) -> bool:

@@ -26,7 +26,7 @@ from etdev.errors import LoweringError
 # of what it gets wrong. Without one it takes all, or others take what is before it.
 CODES = {
     "quantised-linears-called-twice": None,
-    "quantised-layers-called-twice": "shared",
+    "quantised-layers-called-twice": None,
     "quantised-weights-alone": "constraint",
     "odd-rows-of-four-bits": "channels",
     "narrow-ranges": "range",
@@ -44,7 +44,8 @@ CODES = {
     "slices-from-before-the-start": "constraint",
     "slopes-of-matrices": None,
     "seven-dimensions": "rank",
-    "tanh-gelus": "precision",
+    "softmax-of-images": "order",
+    "tanh-gelus": None,
 }
 # With and without another plugin that takes linear layers first, where there is one.
 LINEAR = (

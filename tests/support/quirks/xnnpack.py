@@ -216,6 +216,14 @@ def symbolic_factors() -> Repro:
 
 
 @repro
+def softmax_of_images() -> Repro:
+    def heat(net, x):
+        return net.layer(x).softmax(-1), (x - x.mean((2, 3), keepdim=True)).softmax(-1)
+
+    return xnnpack(model(heat, layer=nn.Conv2d(4, 4, 1)), IMAGE, IMAGE + 1)
+
+
+@repro
 def seven_dimensions() -> Repro:
     seven = model(lambda _, x: x.view(1, 2, 2, 2, 2, 2, 2) + 1)
     return xnnpack(seven, X, expects="error")
