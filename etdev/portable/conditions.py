@@ -38,6 +38,19 @@ def double(node: Node) -> bool:
     return _input(node).dtype == torch.float64
 
 
+def tanh_of_floats(node: Node) -> bool:
+    """Return True if a GELU is approximated by a tanh, in float32."""
+    return node.kwargs.get("approximate") == "tanh" and _input(node).dtype == torch.float32
+
+
+def means_rows(node: Node) -> bool:
+    """Return True if the mean of float32 is taken over the last dimension alone."""
+    x = _input(node)
+    dynamic = sum(not isinstance(size, int) for size in x.shape)
+    last = x.dim() > 1 and list(node.args[1]) in ([-1], [x.dim() - 1])  # type: ignore[arg-type]
+    return last and dynamic <= 1 and x.dtype == torch.float32 and "dtype" not in node.kwargs
+
+
 def cancels(node: Node) -> bool:
     """Return True if a norm may lose the variance beside a large mean."""
     return _input(node).dtype == torch.float32 and not _is_centred(node)

@@ -20,6 +20,7 @@ from etdev.portable.decompositions import (
     bags,
     centring,
     doubles,
+    elementwise,
     halves,
     integers,
     kernels,
@@ -67,7 +68,7 @@ class Problem:
         code: `no-kernel` or `wrong`.
         text: The reason in words.
         formula: How the op is written in others.
-        rare: The kernel is wrong for some values only, such as NaN.
+        rare: The kernel is slow, or wrong for some values only, such as NaN.
     """
 
     code: str
@@ -87,6 +88,7 @@ _TEXTS = {
     "wrong": "its portable kernel fails or is wrong for what it is given",
     "rarely-wrong": "its portable kernel is wrong for some values, such as NaN and large integers, "
     "or for empty tensors",
+    "slow": "other ops compute the same faster, or backends take those",
 }
 
 
@@ -94,10 +96,11 @@ def problem_of(node: Node) -> Problem | None:
     """Return what is wrong with the kernel of a node; None if it is right."""
     # The ops of a library that may not be imported yet are in the tables by name.
     ops = (aten_op(node.target), op_name(node))
-    for code, table in TABLES.items():
+    for code, table in {**TABLES, "slow": SLOW}.items():
         for kernel in (table[op] for op in ops if op in table):
             if kernel.is_present and kernel.applies(node):
-                return Problem(code, _TEXTS[code], kernel.formula, rare=table is _RARELY_WRONG)
+                rare = table in (_RARELY_WRONG, SLOW)
+                return Problem(code, _TEXTS[code], kernel.formula, rare)
     return None
 
 
@@ -259,4 +262,9 @@ TABLES: Mapping[str, _Kernels] = {
     "no-kernel": _MISSING,
     "wrong": _WRONG,
     "rarely-wrong": _RARELY_WRONG,
+}
+# The kernel is right, but others that compute the same are faster, or backends take those.
+SLOW: _Kernels = {
+    aten.gelu.default: Kernel(when.tanh_of_floats, elementwise.tanh_gelu),
+    aten.mean.dim: Kernel(when.means_rows, reductions.mean_of_rows),
 }

@@ -131,6 +131,21 @@ def _known(op: Any, *args: Any, **options: Any) -> Tensor:
 
 # In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
 # binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises.
+def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a softmax of which rows of -inf alone are 0.
+
+    Torch's compares each element with -inf, in kernels that take longer than the softmax.
+    """
+    x = x.to(dtype or x.dtype)
+    limits = torch.finfo(x.dtype)
+    greatest = x.amax(dim, keepdim=True)
+    # Times the least normal number, finite ones are from -4 to 4.
+    seen = (greatest * limits.tiny + 6).clamp(0, 1)
+    # Beside the greatest, no number is too small to be told from -inf.
+    beside = (x - greatest.clamp(min=limits.min)).clamp(min=limits.min)
+    return torch.softmax(beside, dim) * seen
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     # The whole loss: torch calls its own decomposition of the inner op while it traces.
     aten.multilabel_margin_loss.default: _multilabel_loss,
@@ -139,6 +154,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **{op: partial(_at_places, op=op) for op in _WRITES},
     **{op: partial(_index_fill, op=op) for op in _FILLS},
     aten.logsumexp.default: _logsumexp,
+    aten._safe_softmax.default: _safe_softmax,
     aten.one_hot.default: _one_hot,
     **{op: partial(_linear, op=op) for op in _LINEAR},
     aten.roll.default: _roll,

@@ -139,6 +139,12 @@ def floating(x: Tensor) -> Tensor:
     return x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
 
 
+def tanh_gelu(x: Tensor, *, approximate: str) -> Tensor:
+    """Return x / 2 * (1 + tanh(u)), which is x * sigmoid(2 * u)."""
+    scale = 2 * math.sqrt(2 / math.pi)
+    return x * torch.sigmoid(x * (x * x * (0.044715 * scale) + scale))
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.erfinv.default: _erfinv,
     aten.exp2.default: partial(torch.pow, 2.0),

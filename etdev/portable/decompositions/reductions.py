@@ -171,6 +171,12 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) ->
     return scatter_reduce(x, dim, index, source, names[reduce], include_self=True)
 
 
+def mean_of_rows(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    """Return the mean over the last dimension as that of an image, which backends have."""
+    means = x.reshape(1, -1, 1, x.shape[-1]).mean((2, 3), keepdim=True)
+    return means.reshape((*x.shape[:-1], *([1] if keepdim else [])))
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.index_reduce.default: _index_reduce,

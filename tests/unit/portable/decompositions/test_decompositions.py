@@ -2,6 +2,7 @@
 
 import math
 import runpy
+from functools import partial
 
 import pytest
 import torch
@@ -48,6 +49,35 @@ def test_the_formula_of_an_op_that_this_torch_lacks_is_left_out(monkeypatch):
 
 def test_the_inverse_of_the_error_function():
     agree([torch.signbit, lambda x: torch.erfinv(x / 8)], (NUMBERS,), (NUMBERS.flip(0) / 3,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_softmax_of_nothing_but_minus_infinity_is_zero(dtype):
+    least, most = torch.finfo(dtype).min, torch.finfo(dtype).max
+    rows = [[-math.inf, -math.inf, -math.inf], [least, least, least], [least, -math.inf, -math.inf]]
+    rows += [[-1, -math.inf, least], [most, 0, least], [math.inf, 1, 2], [math.nan, 1, 2]]
+    x = torch.tensor(rows, dtype=dtype)
+    softmax = [partial(aten._safe_softmax.default, dim=dim) for dim in (-1, 0)]
+    agree(softmax, (x,), (x.flip(0),), (x[:, [2, 0, 1]],))
+
+
+def test_attention_does_not_compare_each_score_with_infinity():
+    query = torch.randn(1, 2, 7, 8)
+    plan = Lowerer(["cpu"]).plan(Function(layers.scaled_dot_product_attention), (query,) * 3)
+    portable = {entry.op for entry in plan["forward"].ledger if entry.owner == "portable"}
+    assert portable == {"aten.amax.default"}
+
+
+def test_a_tanh_gelu_is_written_so_that_backends_take_it():
+    gelu = partial(layers.gelu, approximate="tanh")
+    x = torch.cat([NUMBERS, 10.0 ** torch.arange(-6, 38), -(10.0 ** torch.arange(-6, 38))])
+    agree([gelu], (x,), (-x,), plugins=["cpu"])
+    agree([gelu], (x,), (-x,))
+    plan = Lowerer(["cpu"]).plan(Function(gelu), (x,))
+    assert {entry.owner for entry in plan["forward"].ledger} == {"cpu"}
+    # In halves each piece would round.
+    halves = Lowerer([]).plan(Function(gelu), (x.half(),))
+    assert [entry.op for entry in halves["forward"].ledger] == ["aten.gelu.default"]
 
 
 def test_signs_and_lengths():
@@ -360,7 +390,6 @@ def test_norms_of_values_far_from_zero_are_as_exact_as_those_around_it():
         lambda x: layers.group_norm(x, 2, scale[:, 0, 0], scale[:, 1, 0]),
         layers.instance_norm,
         lambda x: torch.native_layer_norm(x, (7,), None, None, 1e-5),
-        lambda x: layers.layer_norm(x.half(), (7,)),
     )
     module, spread = calling(*norms), torch.randn(3, 4, 5, 7)
     rows = ({0: torch.export.Dim("rows", min=2, max=8)},)
@@ -369,6 +398,8 @@ def test_norms_of_values_far_from_zero_are_as_exact_as_those_around_it():
     calls = [(spread,), (spread * 5,), (spread[:2] + 1,), (edges,)]
     lowered = Lowerer(["cpu"]).lower(module, (spread,), dynamic_shapes={"inputs": rows})
     assert_agrees(lowered, module, *calls)
+    halves = calling(lambda x: layers.layer_norm(x.half(), (7,)))
+    assert_agrees(Lowerer(["cpu"]).lower(halves, calls[0]), halves, *calls[:2], tolerance=2e-3)
     far = torch.cat([spread] * 2) + 1000 * torch.randn(6, 1, 1, 1)
     exact = [norm(far.double()) for norm in norms[:1]]
     for plugins in ([], ["cpu"]):
