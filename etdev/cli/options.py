@@ -114,19 +114,33 @@ runner = click.option(
 
 def _target(context: click.Context, _: object, name: str | None) -> Target | None:
     """Find the target of a name in the registry of the command."""
+    model = given("cpu")
     if name in (None, HERE):
+        if model:
+            raise click.UsageError(f"--cpu {model} needs --target, with an emulator's name")
         return None
     from etdev.registry.registry import load
 
-    return target_of(name, load(context.params.get("registry")).targets)
+    found = target_of(name, load(context.params.get("registry")).targets)
+    return found.emulating(name, model) if model else found
 
 
-target = click.option(
-    "--target",
-    callback=_target,
-    metavar="NAME",
-    help="Where it runs: a name of [targets] in the registry, or here for this machine, which "
-    "it is if left out. Needs etdev-cpp.",
+target = together(
+    click.option(
+        "--target",
+        callback=_target,
+        metavar="NAME",
+        help="Where it runs: a name of [targets] in the registry, or here for this machine, which "
+        "it is if left out. Needs etdev-cpp.",
+    ),
+    remembered(
+        "--cpu",
+        # Before --target, which looks at it.
+        is_eager=True,
+        metavar="MODEL",
+        help="With a --target that an emulator stands for: the model of processor, such as "
+        "cortex-a53.",
+    ),
 )
 as_json = remembered("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 all_rows = remembered("--all", "every", is_flag=True, help="Show every row of the tables.")

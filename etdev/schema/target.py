@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, evolve, field, frozen
 
 from etdev.errors import CacheError, EtdevError, close_to
 from etdev.schema.caching import size_of
@@ -89,6 +89,13 @@ class Target:
             return ()
         model = self.on.partition(":")[2]
         return (model,) if model else _MODELS.get(self.processor, ("max",))
+
+    def emulating(self, name: str, model: str) -> Target:
+        """Return this target with another model of processor; an EtdevError if it has its own."""
+        if self.kind != QEMU:
+            cure = f'leave out --cpu, or write on = "qemu" into [targets.{name}]'
+            raise EtdevError(name, f"runs on {self.on}, where no processor is emulated", cure)
+        return evolve(self, on=f"{QEMU}:{model}")
 
     @property
     def host(self) -> str:

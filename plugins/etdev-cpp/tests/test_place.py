@@ -74,6 +74,8 @@ def test_a_file_is_verified_on_two_models_of_processor(registry):
     assert second["wheel"].startswith(f"executorch {version('executorch').partition('+')[0]} ")
     here = fails(f"lower {MLP} -o other.pte --plugin cpu --locked")
     assert "the list of processors that verify was" in here
+    other = fails(f"run net.pte --target pi --cpu cortex-a99 --check {MLP}")
+    assert "qemu-aarch64 has no processor cortex-a99" in other
     ran = succeeds(f"run net.pte --target pi --check {MLP}")
     assert "latency: not told, since an emulator ran it" in ran
     loads, note, _ = succeeds("check net.pte --target pi").splitlines()

@@ -75,3 +75,11 @@ def test_a_missing_registry_is_named():
     assert fails("plugins --registry gone.toml") == (
         "gone.toml: cannot be read (No such file or directory); give the path of a registry.toml"
     )
+
+
+def test_a_processor_is_that_of_an_emulated_target(here):
+    targets = 'pi = {triple = "aarch64-linux-gnu", on = "ssh:pi"}'
+    (here / "registry.toml").write_text(f"[plugins.cpu]\n[targets]\n{targets}\n")
+    command = "run net.pte --registry registry.toml --cpu cortex-a57"
+    assert "--cpu cortex-a57 needs --target" in invoke(command).stderr
+    assert "pi: runs on ssh:pi, where no processor is emulated" in fails(f"{command} --target pi")
