@@ -184,7 +184,7 @@ def dynamic(make: Callable[[], nets.Model], most: int) -> Sample:
     rows = tuple(torch.cat([x, x]) if len(x) == 1 else x for x in inputs)
     batch = Dim("batch", max=most)
     if isinstance(module, nets.Only):
-        return Sample(module, rows, ({0: batch},))
+        return Sample(module, rows, (({0: batch},),))
     return Sample(module, rows, tuple({0: batch} for _ in rows))
 
 
