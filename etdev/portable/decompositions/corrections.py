@@ -132,7 +132,7 @@ def _known(op: Any, *args: Any, **options: Any) -> Tensor:
 # In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
 # binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises.
 def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a softmax of which rows of -inf alone are 0.
+    """Return a softmax whose rows of -inf alone are 0.
 
     Torch's compares each element with -inf, in kernels that take longer than the softmax.
     """

@@ -129,7 +129,7 @@ class Search:
         return self._known[key]
 
     def _warm(self, flow: Flow) -> None:
-        """Let the process of trials import what a flow needs, which is no part of the budget."""
+        """Let the process of trials import what a flow needs, outside of the budget."""
         start = time.monotonic()
         self.child.run(worker.warm, flow, limit_s=_SPARE_S)
         self.deadline += time.monotonic() - start
