@@ -137,12 +137,11 @@ def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tens
     Torch's compares each element with -inf, in kernels that take longer than the softmax.
     """
     x = x.to(dtype or x.dtype)
-    limits = torch.finfo(x.dtype)
-    greatest = x.amax(dim, keepdim=True)
-    # Times the least normal number, finite ones are from -4 to 4.
-    seen = (greatest * limits.tiny + 6).clamp(0, 1)
-    # Beside the greatest, no number is too small to be told from -inf.
-    beside = (x - greatest.clamp(min=limits.min)).clamp(min=limits.min)
+    least = torch.finfo(x.dtype).min
+    # Beside the greatest, no number is too small to be told from -inf. Some backends take the
+    # greatest of nothing but -inf for the least number.
+    beside = (x - x.amax(dim, keepdim=True).clamp(min=least)).clamp(min=least)
+    seen = (beside.amax(dim, keepdim=True) + 1).clamp(0, 1)
     return torch.softmax(beside, dim) * seen
 
 
