@@ -117,7 +117,7 @@ def _target(context: click.Context, _: object, name: str | None) -> Target | Non
     model = given("cpu")
     if name in (None, HERE):
         if model:
-            raise click.UsageError(f"--cpu {model} needs --target, with an emulator's name")
+            raise click.UsageError(f"--cpu {model} needs --target, with an emulated one")
         return None
     from etdev.registry.registry import load
 
@@ -138,8 +138,7 @@ target = together(
         # Before --target, which looks at it.
         is_eager=True,
         metavar="MODEL",
-        help="With a --target that an emulator stands for: the model of processor, such as "
-        "cortex-a53.",
+        help="The model of processor, such as cortex-a53, that a --target's emulator stands for.",
     ),
 )
 as_json = remembered("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")

@@ -65,10 +65,10 @@ class Problem:
     """A reason not to give a node to its portable kernel.
 
     Args:
-        code: `no-kernel` or `wrong`.
+        code: `no-kernel`, `wrong`, `rarely-wrong` or `slow`.
         text: The reason in words.
         formula: How the op is written in others.
-        rare: The kernel is slow, or wrong for some values only, such as NaN.
+        rare: The kernel is slow, or it is wrong for some values only, such as NaN.
     """
 
     code: str
@@ -88,7 +88,7 @@ _TEXTS = {
     "wrong": "its portable kernel fails or is wrong for what it is given",
     "rarely-wrong": "its portable kernel is wrong for some values, such as NaN and large integers, "
     "or for empty tensors",
-    "slow": "other ops compute the same faster, or backends take those",
+    "slow": "other ops compute the same faster, or are ones that backends take",
 }
 
 
@@ -96,11 +96,10 @@ def problem_of(node: Node) -> Problem | None:
     """Return what is wrong with the kernel of a node; None if it is right."""
     # The ops of a library that may not be imported yet are in the tables by name.
     ops = (aten_op(node.target), op_name(node))
-    for code, table in {**TABLES, "slow": SLOW}.items():
+    for code, table in _JUDGED.items():
         for kernel in (table[op] for op in ops if op in table):
             if kernel.is_present and kernel.applies(node):
-                rare = table in (_RARELY_WRONG, SLOW)
-                return Problem(code, _TEXTS[code], kernel.formula, rare)
+                return Problem(code, _TEXTS[code], kernel.formula, code in _RARE)
     return None
 
 
@@ -263,8 +262,10 @@ TABLES: Mapping[str, _Kernels] = {
     "wrong": _WRONG,
     "rarely-wrong": _RARELY_WRONG,
 }
-# The kernel is right, but others that compute the same are faster, or backends take those.
-SLOW: _Kernels = {
+# The kernel is right, but other ops compute the same faster, or are ones that backends take.
+_SLOW: _Kernels = {
     aten.gelu.default: Kernel(when.tanh_of_floats, elementwise.tanh_gelu),
     aten.mean.dim: Kernel(when.means_rows, reductions.mean_of_rows),
 }
+_JUDGED: Mapping[str, _Kernels] = {**TABLES, "slow": _SLOW}
+_RARE = ("rarely-wrong", "slow")

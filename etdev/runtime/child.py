@@ -158,10 +158,10 @@ class Child:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process and not self.is_running:
             self._ended()
-        if self.forks and "fork" not in multiprocessing.get_all_start_methods():
-            what = f"works in forks of a process, which {platform.system()} doesn't have"
-            raise RunError(self.name, what, "run it on Linux or macOS, or on Windows in WSL")
         if self._process is None:
+            if self.forks and "fork" not in multiprocessing.get_all_start_methods():
+                what = f"works in forks of a process, which {platform.system()} doesn't have"
+                raise RunError(self.name, what, "run it on Linux or macOS, or on Windows in WSL")
             with in_scratch():
                 self._log = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
             path = os.pathsep.join(folder for folder in sys.path if folder)
@@ -177,9 +177,8 @@ class Child:
                 )
             except OSError as error:
                 what = f"{self.command[0]} doesn't start: {error.strerror}"
-                raise RunError(
-                    self.name, what, "see that it is a program of this machine"
-                ) from error
+                cure = "see that it is a program of this machine"
+                raise RunError(self.name, what, cure) from error
             with suppress(OSError):
                 assert self._process.stdin
                 self._process.stdin.write(self.program)

@@ -91,7 +91,11 @@ class Target:
         return (model,) if model else _MODELS.get(self.processor, ("max",))
 
     def emulating(self, name: str, model: str) -> Target:
-        """Return this target with another model of processor; an EtdevError if it has its own."""
+        """Return this target with another model of processor.
+
+        Raises:
+            EtdevError: The target is a machine with a processor of its own.
+        """
         if self.kind != QEMU:
             cure = f'leave out --cpu, or write on = "qemu" into [targets.{name}]'
             raise EtdevError(name, f"runs on {self.on}, where no processor is emulated", cure)

@@ -69,7 +69,7 @@ class Samples:
         Nothing says which values a model accepts: a position may have to be below a length.
         """
         if step:
-            grid = 0.0 if step % 2 == 0 and self._has_ties else None
+            grid = 0.0 if step % 2 == 0 and self._may_tie else None
             yield from self._attempts({1: max, 2: min}.get(step, self._between), grid)
         yield list(self.example)
 
@@ -80,7 +80,7 @@ class Samples:
         scaled to about a thousand, negated or with zeros, and others, multiples of a constant of
         the program, or equal rows. Where PyTorch leaves the order of ties open, none are tied.
         """
-        tied = self._has_ties
+        tied = self._may_tie
         scales = [(-_FAR, -_FAR / 4), *[(0.0,)] * tied, (_FAR, _FAR / 4), (-1.0,)]
         grids = [None, *(self._constants if tied else ())]
         for turn in range(DRAWS):
@@ -91,8 +91,8 @@ class Samples:
             yield map(_paired, attempts) if tied and turn % 3 == 1 else attempts
 
     @cached_property
-    def _has_ties(self) -> bool:
-        """True if some inputs have equal values: PyTorch decides their order everywhere."""
+    def _may_tie(self) -> bool:
+        """True if values of an input may be equal: PyTorch says the order of ties everywhere."""
         return not open_ties(self.program)
 
     def _scalings(self, factors: Iterable[float]) -> Iterator[list[Any]]:

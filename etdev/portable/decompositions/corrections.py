@@ -129,22 +129,24 @@ def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     return pieces(*args, **options)
 
 
-# In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
-# binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises.
 def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a softmax whose rows of -inf alone are 0.
+    """Return a softmax whose rows of nothing but -inf are 0.
 
-    Torch's compares each element with -inf, in kernels that take longer than the softmax.
+    Torch's decomposition compares each element with -inf, which takes longer than the softmax.
     """
     x = x.to(dtype or x.dtype)
     least = torch.finfo(x.dtype).min
-    # Beside the greatest, no number is too small to be told from -inf. Some backends take the
-    # greatest of nothing but -inf for the least number.
+    # Relative to a row's greatest element, -inf becomes the least number, and any other at most
+    # that: so only a row of -inf has nothing above -1. The first clamp is for backends that take
+    # the greatest of nothing but -inf for the least number.
     beside = (x - x.amax(dim, keepdim=True).clamp(min=least)).clamp(min=least)
     seen = (beside.amax(dim, keepdim=True) + 1).clamp(0, 1)
     return torch.softmax(beside, dim) * seen
 
 
+# In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
+# binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises;
+# for _safe_softmax it is slow.
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     # The whole loss: torch calls its own decomposition of the inner op while it traces.
     aten.multilabel_margin_loss.default: _multilabel_loss,

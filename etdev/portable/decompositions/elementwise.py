@@ -140,7 +140,7 @@ def floating(x: Tensor) -> Tensor:
 
 
 def tanh_gelu(x: Tensor, *, approximate: str) -> Tensor:
-    """Return x / 2 * (1 + tanh(u)), which is x * sigmoid(2 * u)."""
+    """Return the GELU x / 2 * (1 + tanh(u)) as x * sigmoid(2 * u), which is the same."""
     scale = 2 * math.sqrt(2 / math.pi)
     return x * torch.sigmoid(x * (x * x * (0.044715 * scale) + scale))
 

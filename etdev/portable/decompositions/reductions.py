@@ -172,7 +172,7 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) ->
 
 
 def mean_of_rows(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    """Return the mean over the last dimension as that of an image, which backends have."""
+    """Return means over the last dimension as means of images, which backends have."""
     means = x.reshape(1, -1, 1, x.shape[-1]).mean((2, 3), keepdim=True)
     return means.reshape((*x.shape[:-1], *([1] if keepdim else [])))
 

@@ -38,14 +38,8 @@ _SSH = (
 )
 # What ssh and adb say when a connection is lost, or how their process ends then.
 _LOST = (
-    *(
-        "closed by remote host",
-        "Broken pipe",
-        "Connection reset",
-        "not responding",
-        "Connection closed",
-    ),
-    *("error: closed", "died of"),
+    *("closed by remote host", "Broken pipe", "Connection reset", "not responding"),
+    *("Connection closed", "error: closed", "died of"),
 )
 # A shell adds this to the number of the signal that a program died of.
 _SIGNALS = 128

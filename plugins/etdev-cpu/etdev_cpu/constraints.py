@@ -39,12 +39,10 @@ _RESHAPES = FaultyOps(upstream=_SEEN, ops=("squeeze_copy", "unsqueeze_copy"))
 # What XNNPACK computes with the channels last, in a batch.
 _OF_IMAGES = FaultyOps(upstream=_SEEN, ops=("prelu", "max_pool2d", "avg_pool2d", "max"))
 _ACTIVATIONS = FaultyOps(upstream=_SEEN, ops=("relu", "hardtanh"))
-# These have the channels last, and what reads them, up to what needs them in place; a softmax
-# should, and takes the channels for the last dimension.
-_OF_CHANNELS = FaultyOps(upstream=_SEEN, ops=("_softmax",))
-_CHANNELS_LAST = (
-    *(CONVOLUTION, NORM, "avg_pool2d", "max", "max_pool2d", "mean", "prelu", "upsample_bilinear2d"),
-)
+# Ops that XNNPACK computes with the channels last, and so what reads their results, until an op
+# needs the channels in their place again. It forgets that a softmax does.
+_CHANNELS_LAST = (CONVOLUTION, NORM, "mean", "upsample_bilinear2d", *_OF_IMAGES.ops)
+_NOT_TURNED_BACK = FaultyOps(upstream=_SEEN, ops=("_softmax",))
 _CHANNELS_FIRST = ("linear", "squeeze_copy", "unsqueeze_copy", "view_copy")
 # XNNPACK's own limit of dimensions.
 _RANK = 6
@@ -131,7 +129,7 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "keeps only the last of two activations behind a layer"
     if op in _OF_IMAGES and len(sizes) != 4:
         yield "arguments", f"can't compile {op} of other than 4 dimensions"
-    if op in _OF_CHANNELS and _may_have_channels_last(source):
+    if op in _NOT_TURNED_BACK and _may_have_channels_last(source):
         yield "order", "takes the softmax of an image over its channels"
     if op == "upsample_bilinear2d" and _has_own_scales(sizes, shape_of(node), *others[1:]):
         yield "arguments", "takes the scales of sizes, not those given, for upsample_bilinear2d"

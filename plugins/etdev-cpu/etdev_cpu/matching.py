@@ -20,14 +20,14 @@ from etdev_cpu.reasons import in_words, of_dtypes
 
 
 class PadConfig(ConstantPadConfig):  # type: ignore[misc]
-    """Pads of integers, too, whose floats ExecuTorch's config pads between two conversions."""
+    """ExecuTorch's config for pads, which pads integers, too, and not only the floats of them."""
 
     def supported_precision_types(self) -> list[ConfigPrecisionType]:
-        """Return the precisions of what a pad reads."""
+        """Return the precisions that a pad is taken in."""
         return [ConfigPrecisionType.FP32, ConfigPrecisionType.STATIC_QUANT]
 
     def get_node_and_deps(self, node: Node, ep: ExportedProgram) -> list[Node]:
-        """Return a pad, with dequantiser and quantiser where it can do without both."""
+        """Return a pad, with the dequantiser and quantiser around one that can pad integers."""
         if pads_integers(node):
             return list(super().get_node_and_deps(node, ep))
         return [node] if ConfigPrecisionType.FP32 in self.enabled_precision_types else []

@@ -138,28 +138,24 @@ def beside_integers(node: Node) -> Reason | None:
 
 def pads_integers(pad: Node) -> bool:
     """Return True if a pad between a dequantiser and a quantiser may pad the integers instead."""
-    amounts: Any
-    source, amounts, value = (*pad.args, 0.0)[:3]
-    (user, *others) = pad.users
-    return (
-        isinstance(source, Node)
-        and is_dequant(source)
-        and is_quant(user)
-        and not others
-        and source.args[1:6] == user.args[1:6]
-        and not value
-        and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
-    )
+    source, amounts = pad.args[:2]  # type: Any, Any
+    users = list(pad.users)
+    between = isinstance(source, Node) and is_dequant(source) and all(map(is_quant, users))
+    same = between and [source.args[1:6]] == [user.args[1:6] for user in users]
+    return same and _adds_zeros(pad) and all(isinstance(amount, int) for amount in amounts)
 
 
 def _stays_quantised(pad: Node, users: Sequence[Node]) -> bool:
     """Return True if what reads a pad takes it for integers, or XNNPACK doesn't."""
+    layers = (short(user) == CONVOLUTION and is_dequant(user.args[1]) for user in users)
+    return not _adds_zeros(pad) or all(map(is_quant, users)) or all(layers)
+
+
+def _adds_zeros(pad: Node) -> bool:
+    """Return True if a pad adds zeros and crops nothing, as far as its amounts are known."""
     amounts: Any
     amounts, value = (*pad.args[1:], 0.0)[:2]
-    if value or any(isinstance(amount, int) and amount < 0 for amount in amounts):
-        return True
-    layers = (short(user) == CONVOLUTION and is_dequant(user.args[1]) for user in users)
-    return all(map(is_quant, users)) or all(layers)
+    return not value and not any(isinstance(a, int) and a < 0 for a in amounts)
 
 
 def _readers(layer: Node) -> list[Node]:

@@ -266,7 +266,7 @@ def _checked(
         reference_of,
         replayed,
         tolerance_of,
-    )  # fmt: skip
+    )
     from etdev_llm.encoder_decoder import Heard
 
     model = player.recipe.load(source)

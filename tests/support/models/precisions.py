@@ -73,19 +73,15 @@ class Partly(XNNPACKQuantizer):
 def island(*left_out: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return the island in static int8, but for ops with these names in theirs."""
     torch.manual_seed(0)
-    x = (torch.randn(1, 4, 8, 8),)
-    quantiser = Partly(lambda node: not any(name in node.name for name in left_out))
-    module = prepare_pt2e(torch.export.export(Island().eval(), x).module(), quantiser)
-    for seed in range(3):
-        module(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(seed)))
-    return convert_pt2e(module), x
+    return static_int8(Island().eval(), (torch.randn(1, 4, 8, 8),), *left_out)
 
 
 def static_int8(
-    module: nn.Module, inputs: tuple[torch.Tensor, ...]
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], *left_out: str
 ) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return a net in static int8, calibrated on random numbers."""
-    module = prepare_pt2e(torch.export.export(module, inputs).module(), Partly(lambda _: True))
+    """Return a net in static int8, calibrated on random numbers, but for ops of these names."""
+    quantiser = Partly(lambda node: not any(name in node.name for name in left_out))
+    module = prepare_pt2e(torch.export.export(module, inputs).module(), quantiser)
     for seed in range(3):
         numbers = torch.Generator().manual_seed(seed)
         module(*(torch.randn(value.shape, generator=numbers) for value in inputs))
