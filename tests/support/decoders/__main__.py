@@ -1,28 +1,53 @@
 """The table of decoders: the tokens and logits of each in several orders of plugins, or the reason.
 
-PYTHONPATH=tests python -m support.decoders results.json [--only llama] [--orders cpu]   measures
-PYTHONPATH=tests python -m support.decoders results.json --table                          prints
+PYTHONPATH=tests python -m support.decoders [--only llama] [--orders cpu] [--minutes 60]   measures
+PYTHONPATH=tests python -m support.decoders --page                                         writes it
 
-They are measured in another process, which they may end; those in the file are left out.
+Each cell is measured in another process, which it may end, and kept in
+tests/benchmarks/results/decoders.json with the last commit of the code. Cells of this commit are
+left out, so it goes on where it was stopped; those of other commits are measured again. `--page`
+writes plugins/etdev-llm/DECODERS.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from support.decoders import ARCHITECTURES, LENGTH, decoder
 from support.processes import DiedError, Process
+from support.results import by_line
 
 ORDERS = {"cpu": ["cpu"], "openvino, cpu": ["openvino,cpu"]}
 ORDERS["by method"] = ["prefill=openvino,cpu", "decode=cpu"]
 RIVAL = "transformers.exporters"
+COLUMNS = (*ORDERS, RIVAL)
 STEPS = 32
 LIMIT_S = 900
+TESTS = Path(__file__).parents[2]
+RESULTS = TESTS / "benchmarks/results/decoders.json"
+PAGE = TESTS.parent / "plugins/etdev-llm/DECODERS.md"
+# What decides the bytes and values of a .pte.
+CODE = ("etdev", "registry.toml", ":(glob)plugins/*/etdev_*/**")
+INTRODUCTION = """\
+# Decoders of transformers, lowered by etdev-llm
+
+Small configurations with random weights, two layers each: `PYTHONPATH=tests python -m \
+support.decoders` measures them, and `--page` writes this page. Each cell has the equal tokens, \
+the largest error of logits and cache relative to the largest value, and the size of the `.pte`. \
+Prompts have 1 and 7 tokens, and as many as leave room for {steps} steps in a cache of {length}; \
+the last one fills the cache. "by method" is prefill=openvino,cpu and decode=cpu. The last column \
+has the bytes of the two files of transformers' own exporter, whose logits are those of PyTorch, \
+or why it fails. The runtime is ExecuTorch's in Python. {made}
+"""
 
 
 def measured(kind: str, order: str) -> dict[str, Any]:
@@ -80,34 +105,58 @@ def exported(model: Any) -> dict[str, Any]:
     return {"bytes": size}
 
 
-def run(file: Path, kinds: list[str], orders: list[str]) -> None:
-    """Measure the decoders that the file doesn't have yet, and write it after each."""
-    found = json.loads(file.read_text()) if file.exists() else {}
+def origin(order: str) -> str:
+    """Return what a cell depends on: versions, or the last commit that changed etdev's code.
+
+    That has a `+` if the code was changed since.
+    """
+    if order == RIVAL:
+        from importlib.metadata import version
+
+        return ", ".join(
+            f"{name} {version(name)}" for name in ("transformers", "torch", "executorch")
+        )
+
+    def git(*words: str) -> str:
+        return subprocess.check_output(["git", *words, "--", *CODE], cwd=TESTS.parent, text=True)
+
+    return git("log", "-1", "--format=%h").strip() + ("+" if git("status", "--porcelain") else "")
+
+
+def run(kinds: list[str], orders: list[str], minutes: float) -> None:
+    """Measure the cells of another origin, and keep each."""
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    origins, end = {order: origin(order) for order in orders}, time.monotonic() + 60 * minutes
     process = Process("support.decoders.__main__:measured", LIMIT_S)
-    for kind in kinds:
-        for order in [order for order in orders if order not in found.get(kind, {})]:
-            try:
-                own = process.ask(kind, order)
-            except DiedError as error:
-                own = {"refused": f"the process {error}"}
-            found.setdefault(kind, {})[order] = own
-            new = file.with_suffix(".part")
-            new.write_text(json.dumps(found, indent=1))
-            new.replace(file)
-            print(kind, order, {k: v for k, v in own.items() if k != "owned"}, flush=True)
+    for order, kind in product(orders, kinds):
+        own = found.setdefault(kind, {})
+        if own.get(order, {}).get("of") == origins[order] or time.monotonic() > end:
+            continue
+        try:
+            cell = process.ask(kind, order)
+        except DiedError as error:
+            cell = {"refused": f"the process {error}"}
+        own[order] = {**cell, "of": origins[order]}
+        RESULTS.write_text(by_line(found, 2) + "\n")
+        print(kind, order, {k: v for k, v in cell.items() if k != "owned"}, flush=True)
     process.close()
 
 
-def table(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown, and the reasons below it; `-` is not measured."""
-    columns = [order for order in (*ORDERS, RIVAL) if any(order in own for own in found.values())]
-    yield "| architecture | " + " | ".join(columns) + " |"
-    yield "|---" * (len(columns) + 1) + "|"
+def page(found: dict[str, Any]) -> Iterator[str]:
+    """Yield the parts of the page: how it was measured, the table, and the reasons below it."""
+    cells = [(order, cell) for own in found.values() for order, cell in own.items()]
+    commits = Counter(cell["of"] for order, cell in cells if order != RIVAL)
+    told = ", ".join(f"{count} of {commit}" for commit, count in commits.most_common())
+    made = f"Cells by the last commit of etdev's code: {told}. Versions are {origin(RIVAL)}."
+    missing = len(ARCHITECTURES) * len(COLUMNS) - len(cells)
+    made += f" {missing} cells, `-`, were not measured." if missing else ""
+    yield INTRODUCTION.format(steps=STEPS, length=LENGTH, made=made)
+    yield "| architecture | " + " | ".join(COLUMNS) + " |"
+    yield "|---" * (len(COLUMNS) + 1) + "|"
     reasons: dict[str, list[str]] = {}
     for kind, own in found.items():
         cells = []
-        for order in columns:
-            cell = own.get(order, {})
+        for cell in (own.get(order, {}) for order in COLUMNS):
             if "refused" in cell:
                 reasons.setdefault(cell["refused"], []).append(kind)
             if "tokens" in cell:
@@ -122,16 +171,16 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--only", nargs="*", default=list(ARCHITECTURES))
-    parser.add_argument("--orders", nargs="*", default=[*ORDERS, RIVAL])
-    parser.add_argument("--table", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=list(ARCHITECTURES), choices=ARCHITECTURES)
+    parser.add_argument("--orders", nargs="*", default=list(COLUMNS), choices=COLUMNS)
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no cell after this")
+    parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
-    if given.table:
-        print("\n".join(table(json.loads(given.file.read_text()))))
+    if given.page:
+        PAGE.write_text("\n".join(page(json.loads(RESULTS.read_text()))) + "\n")
     else:
-        run(given.file, given.only, given.orders)
+        run(given.only, given.orders, given.minutes)
 
 
 if __name__ == "__main__":
