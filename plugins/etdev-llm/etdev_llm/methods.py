@@ -84,7 +84,7 @@ class Step(nn.Module):
         """
         who, one = type(self.model).__name__, torch.full((self.batch, 1), plain_token(self.model))
         first = torch.zeros(1, dtype=torch.long)
-        with naming(who, "can't be called with a cache of fixed length", LESS), Unlowerable(who):
+        with Unlowerable(who):
             self(one, first)
         with naming(who, f"can't take a token at position {self.length - 1}", "give less"):
             self(one, first + self.length - 1)
@@ -197,8 +197,9 @@ def generation(  # noqa: PLR0913 - all but the first two have defaults
         methods = encoder_decoder.methods_of(_with_plain_ops(model), length, source)
         methods[CACHE] = (Rows(methods[PREFILL][0].cache), ())
         return Generation(methods, Settings(constant_methods=constants))
-    step = Step(model, length, int8, batch).eval()
-    step.check()
+    with naming(type(model).__name__, "can't be called with a cache of fixed length", LESS):
+        step = Step(model, length, int8, batch).eval()
+        step.check()
     start = torch.zeros(1, dtype=torch.long)
     several = (torch.arange(min(_EXAMPLE, length)) + torch.arange(batch)[:, None]) % text.vocab_size
     sizes = ({1: Dim("length", min=1, max=length)}, None)
