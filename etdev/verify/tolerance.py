@@ -179,15 +179,16 @@ class Tolerance:
         for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
             slack = self.slack[index] if index < len(self.slack) else 0.0
             far = moved[index] if index < len(moved) else None
-            if problem := self._mismatch(value, wanted, slack, far):
+            if problem := self.difference(value, wanted, slack, far):
                 behind = index - last
                 place = f"output {index}" if behind < 0 else f"input after the call, {behind}"
                 return f"{place} {problem}"
         return None
 
-    def _mismatch(
-        self, value: Any, wanted: Any, slack: float, moved: torch.Tensor | None
+    def difference(
+        self, value: Any, wanted: Any, slack: float = 0.0, moved: torch.Tensor | None = None
     ) -> str | None:
+        """Describe how one output departs from eager PyTorch's; None if it is near enough."""
         if isinstance(wanted, str) or isinstance(value, str):
             return None if value == wanted else f"is {value!r}, in eager PyTorch {wanted!r}"
         a, b = torch.as_tensor(value), torch.as_tensor(wanted)

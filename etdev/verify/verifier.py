@@ -36,7 +36,7 @@ from etdev.verify.verification import Coverage, EdgeCall, Verification
 STEPS = 3
 # Drawn calls of a method take about this long together; two are made however long they take.
 _DRAWN_S = 0.015
-_CURE = "don't ship it; leave out the plugin or op that is at fault, or report this"
+_CURE = "don't ship it; leave out the plugin or op at fault, or report what `etdev reduce` finds"
 # The calls of all methods, in the order in which the .pte repeats them.
 _Series = Sequence[tuple[Session, EagerCall]]
 

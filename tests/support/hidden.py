@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -141,9 +142,10 @@ PLANTS: dict[str, tuple[Callable[[], nets.Model], str]] = {
     "U-Net block": (unet_block, "aten.add.Tensor"),
     "decoder step": (nets.cached_llama, "aten.add.Tensor"),
     "MobileNetV2": (nets.mobilenet, "aten.add.Tensor"),
-    "MiniLM": (minilm.model, "aten.add.Tensor"),
-    "BERT": (nets.bert, "aten.add.Tensor"),
-    "Llama": (nets.llama, "aten.mul.Tensor"),
+    # Layer norm undoes an error of the sum before it.
+    "MiniLM": (minilm.model, "aten.linear.default"),
+    "BERT": (nets.bert, "aten.linear.default"),
+    "Llama": (nets.llama, "aten.add.Tensor"),
     "ResNet-18": (nets.resnet18, "aten.add.Tensor"),
     "attention": (decoders.attention, "aten.linear.default"),
     "conv net": (nets.conv_net, "aten.linear.default"),
@@ -152,12 +154,12 @@ PLANTS: dict[str, tuple[Callable[[], nets.Model], str]] = {
 
 
 def planted(name: str) -> Reduction:
-    """Reduce a model of which XNNPACK's compiler gets an op wrong, at the size of its middle."""
+    """Reduce a model of which XNNPACK's compiler gets an op wrong, at its largest size."""
     make, op = PLANTS[name]
     methods = EagerMethod.of_model(*make())
-    nodes = [n for n in methods["forward"].program.graph.nodes if str(n.target) == op]
-    shape = [*nodes[len(nodes) // 2].meta["val"].shape]
-    return with_fault(op.removesuffix(".default"), shape, methods)
+    nodes = methods["forward"].program.run_decompositions({}).graph.nodes
+    shapes = [node.meta["val"].shape for node in nodes if str(node.target) == op]
+    return with_fault(op.removesuffix(".default"), max(shapes, key=math.prod), methods)
 
 
 def with_fault(

@@ -68,11 +68,13 @@ class Recording:
         self.constants = frozenset(held)
 
     def values(self) -> dict[str, Any]:
-        """Return all values by the keys under which sources read them."""
-        found: dict[str, Any] = {}
-        for number, call in enumerate(self.calls):
-            found |= {self.key(name, number): value for name, value in call.items()}
-        return found
+        """Return all tensors by the keys under which sources read them."""
+        return {
+            self.key(name, number): value
+            for number, call in enumerate(self.calls)
+            for name, value in call.items()
+            if isinstance(value, torch.Tensor)
+        }
 
     def key(self, name: str, call: int) -> str:
         """Return the key of the value of a node in a call."""
@@ -122,15 +124,22 @@ class _Recorder(Interpreter):
         self.seen: dict[str, Any] = {}
 
     def run_node(self, n: Node) -> Any:
-        """Run a node, and copy its result."""
+        """Run a node, and copy its result, in an order that the runtime takes as an input."""
         value = super().run_node(n)
+        copied = _copied if n.op == "placeholder" else _ordered
         if n.op != "output":
-            self.seen[n.name] = pytree.tree_map_only(torch.Tensor, _copied, value)
+            self.seen[n.name] = pytree.tree_map_only(torch.Tensor, copied, value)
         return value
 
 
 def _copied(value: torch.Tensor) -> torch.Tensor:
     return value.detach().clone(memory_format=torch.preserve_format)
+
+
+def _ordered(value: torch.Tensor) -> torch.Tensor:
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        return _copied(value)
+    return _copied(value).contiguous()
 
 
 @frozen(eq=False)

@@ -9,6 +9,7 @@ import click
 
 from etdev import EtdevError
 from etdev.app import Command, Document, Sheet, files, options, report, working
+from etdev_reduce.report import is_report
 
 if TYPE_CHECKING:
     from etdev_reduce.reduction import Reduction
@@ -87,7 +88,10 @@ def command(  # noqa: PLR0913 - an argument for each option
     fails, 130 for Ctrl-C, after which the smallest program so far is written.
     """  # noqa: D301 - click reads the escape
     options.check(source, **lowering)
-    for path in [output / name for name in _OUTPUTS] if output.is_dir() else [output]:
+    paths = [output / name for name in _OUTPUTS]
+    if is_again := is_report(output / "report.md"):
+        click.get_current_context().with_resource(files.forced(True))
+    for path in paths if output.is_dir() else [output]:
         files.check_writable(path)
     with working() as say:
         from etdev.app import EagerMethod, sources
@@ -111,6 +115,8 @@ def command(  # noqa: PLR0913 - an argument for each option
             tell=lambda text: say("reduce", text),
         )
         say("write", str(output))
+        for path in paths if is_again else ():
+            path.unlink(missing_ok=True)
         written = result.write(output, keep_weights)
     report(lambda: REDUCTION.stamped(_fields(result, written)), _lines(result, written))
     if result.interrupted:

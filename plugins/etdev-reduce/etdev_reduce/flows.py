@@ -88,7 +88,8 @@ def flows_of(which: str, partitioner: str | None, settings: Mapping[str, Any]) -
         settings: Arguments of `Lowerer`.
 
     Raises:
-        EtdevError: No plugin says which partitioner its backend has.
+        EtdevError: No plugin says which partitioner its backend has, or one that is named can't
+            compile here.
     """
     from etdev import EtdevError, Lowerer
 
@@ -98,7 +99,9 @@ def flows_of(which: str, partitioner: str | None, settings: Mapping[str, Any]) -
     if partitioner:
         sources = [_source(partitioner)]
     else:
-        plugins = [plugin for plugin in Lowerer(**settings).plugins if not plugin.builtin]
+        # Those that can compile on this machine, as for a lowering.
+        asked = Lowerer(**settings).composition.fit(tolerant=False).plugins
+        plugins = [plugin for plugin in asked if not plugin.builtin]
         known = (getattr(plugin.implementation, "partitioner_source", "") for plugin in plugins)
         sources = [text.splitlines() for text in known if text]
         made = (plugin.made for plugin in plugins)

@@ -16,7 +16,7 @@ from etdev import EtdevError, VerifyError
 from etdev.app import EagerMethod, files
 from etdev.runtime.child import Child
 from etdev_reduce.case import Case, Recording
-from etdev_reduce.failure import HANG, RIGHT, Failure
+from etdev_reduce.failure import HANG, RIGHT, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch, Flow
 from etdev_reduce.report import report
 from etdev_reduce.script import problem, script
@@ -87,8 +87,8 @@ class Reduction:
         folder.mkdir(parents=True, exist_ok=True)
         if stored:
             torch.export.save(self._program(), folder / "model.pt2")
-        source, tolerance = self.case.source(), self._tolerance()
-        text = script(self.title, source, self.flow, self.failure, tolerance, stored)
+        tolerance = self._tolerance() if self.failure.kind == WRONG else 0.0
+        text = script(self.title, self.case.source(), self.flow, self.failure, tolerance, stored)
         files.write_text(path, text)
         if why := problem(path, self.failure):
             raise EtdevError(str(path), f"does not fail by itself: {why}", "report this to etdev")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
+_SHOWN = "This script shows it, with "
 _EXPECTED = {
     "wrong": "The outputs are those of eager PyTorch.",
     "slow": "It is about as fast as portable kernels, or faster.",
@@ -48,7 +50,7 @@ def report(  # noqa: PLR0913 (the parts of an issue, by keyword)
     actual = _ACTUAL[kind].format(detail.rstrip("."))
     parts = [
         f"# {title.rstrip('.')}",
-        f"This script shows it, with {needs} ({versions()}):",
+        f"{_SHOWN}{needs} ({versions()}):",
         f"```python\n{script}```",
         f"**Expected:** {_EXPECTED.get(kind, _RIGHT)}",
         f"**Actual:** {actual}" + (f" The runtime logs `{cause}`." if cause else ""),
@@ -61,6 +63,11 @@ def report(  # noqa: PLR0913 (the parts of an issue, by keyword)
         rows = "\n".join(f"| {name} | {what} |" for name, what in flows.items())
         parts.append(f"| flow | result |\n|---|---|\n{rows}")
     return "\n\n".join(parts) + "\n"
+
+
+def is_report(path: Path) -> bool:
+    """Return True if a file is a report, and those beside it may be replaced by another one's."""
+    return path.is_file() and f"\n\n{_SHOWN}" in path.read_text(errors="replace")
 
 
 def versions() -> str:

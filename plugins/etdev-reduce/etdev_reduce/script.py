@@ -69,6 +69,7 @@ def script(  # noqa: PLR0913 (the parts of a script)
     imports += [name for name in ("import math", "import operator") if f"{name[7:]}." in source]
     if "quantized_decomposed" in source:
         imports.append("import executorch.exir  # noqa: F401 (registers quantized_decomposed)")
+        imports.append("import executorch.kernels.quantized  # noqa: F401 (its kernels)")
     imports.append("from executorch.runtime import Runtime")
     if isinstance(flow, Etdev):
         imports.append("from etdev import Lowerer")

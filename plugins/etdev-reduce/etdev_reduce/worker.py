@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from glob import glob
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ _TIMED = 7
 _THREADS, _WARM_S = "/proc/self/task/*", 120.0
 # Characters that a logged error is cut after.
 _CAUSE = 200
+# The ops of quantised programs, whose kernels a user has to load.
+_QUANTISED = "quantized_decomposed"
 # Names of the flows whose modules are imported.
 _WARM = set[str]()
 
@@ -159,8 +162,10 @@ class _Stages:
 
 def _tried(trial: Trial, stages: _Stages) -> Failure:
     scope: dict[str, Any] = {"torch": torch, "math": math, "operator": operator}
-    scope["values"] = _values(trial.values) if trial.values else {}
+    if _QUANTISED in trial.source:
+        import_module("executorch.kernels.quantized")
     try:
+        scope["values"] = _values(trial.values) if trial.values else {}
         exec(trial.source, scope)
         model, calls = scope["model"], scope["calls"]
         _called(copy.deepcopy(model), calls)
@@ -229,21 +234,20 @@ def _difference(
     expected = _called(copy.deepcopy(model), calls)
     if len(outputs) != len(expected):
         return "form", f"it has {len(outputs)} outputs, in eager PyTorch {len(expected)}"
-    is_quantised = "quantized_decomposed" in trial.source
+    is_quantised = _QUANTISED in trial.source
     moved: list[Any] = []
     # One by one, as what is near for a float32 is far for a float64.
-    for number, pair in enumerate(zip(outputs, expected, strict=True)):
-        output, wanted = ([value] for value in pair)
-        dtypes = [value.dtype for value in wanted if isinstance(value, torch.Tensor)]
+    for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+        dtypes = [wanted.dtype] if isinstance(wanted, torch.Tensor) else []
         usual = max(tolerance_of(dtypes), QUANTISED * is_quantised)
         tolerance = Tolerance(relative=trial.tolerance or usual, steps=int(is_quantised))
-        if tolerance.mismatch(output, wanted):
+        if tolerance.difference(output, wanted):
             # Rounding alone may explain it.
             moved = moved or _moved(model, calls)
-            if problem := tolerance.mismatch(output, wanted, moved=[moved[number]]):
-                way = "values" if " is off by " in problem else "form"
+            if problem := tolerance.difference(output, wanted, moved=moved[number]):
+                way = "values" if problem.startswith("is off by ") else "form"
                 way = "not finite" if "NaN" in problem or "inf" in problem else way
-                return way, problem.replace("output 0", f"output {number}", 1)
+                return way, f"output {number} {problem}"
     return None
 
 

@@ -17,8 +17,13 @@ def test_a_known_fault_is_found_in_a_real_model(row):
     assert result.case.captured == []
 
 
-@pytest.mark.suite
-@pytest.mark.parametrize("name", hidden.PLANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "MLP" else pytest.mark.suite)
+        for name in hidden.PLANTS
+    ],
+)
 def test_an_op_that_a_compiler_gets_wrong_is_found(name):
     result = hidden.planted(name)
     assert [str(node.target) for node in result.case.computing] == [hidden.PLANTS[name][1]]

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -19,13 +20,13 @@ from etdev_reduce.failure import (
     of_error,
     pattern,
 )
-from etdev_reduce.flows import PORTABLE, Etdev, Executorch
+from etdev_reduce.flows import PORTABLE, Etdev, Executorch, flows_of
 from etdev_reduce.reduction import _reduced, reduce
 from etdev_reduce.search import Search, Spent, ddmin
 from torch import nn
 
 from etdev.app import EagerMethod
-from etdev.errors import RunError
+from etdev.errors import PluginError, RunError
 from etdev.runtime.child import ChildResult
 
 DEEP = 300
@@ -187,6 +188,31 @@ def test_a_process_that_ends_is_no_failure_of_the_case(tmp_path):
     assert Search.tried(search, search.best, None).kind == INVALID
 
 
+def test_the_stored_values_are_tensors_and_no_branches(tmp_path):
+    class Branches(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: x.tanh(), lambda x: x + 1, (x,))
+
+    inputs = (torch.randn(2),)
+    values = Recording.of(torch.export.export(Branches(), inputs), [inputs]).values()
+    assert {type(value) for value in values.values()} == {torch.Tensor}
+
+
+def test_a_part_reads_values_in_an_order_that_the_runtime_takes():
+    """It refuses inputs that are neither contiguous nor channels last."""
+
+    class Turned(nn.Module):
+        def forward(self, x):
+            return x.transpose(1, 2).relu(), x.to(memory_format=torch.channels_last) + 1
+
+    given = torch.randn(2, 3, 4, 5).transpose(0, 1)
+    program = torch.export.export(Turned(), (given,))
+    (call,) = Recording.of(program, [(given,)]).calls
+    assert call["x"].stride() == given.stride()
+    assert call["transpose"].is_contiguous()
+    assert call["add"].is_contiguous(memory_format=torch.channels_last)
+
+
 def test_only_a_hang_makes_the_limit_of_a_trial_shorter(tmp_path):
     limits = {}
     for kind in (WRONG, HANG):
@@ -252,6 +278,15 @@ def test_what_portable_kernels_get_wrong_is_not_laid_at_a_backends_door(tmp_path
         PORTABLE,
         "Portable kernels: wrong values of aten.tanh.default",
     )
+
+
+@pytest.mark.skipif(bool(find_spec("torch_tensorrt")), reason="the plugin can be used here")
+def test_executorchs_flow_has_no_partitioner_of_a_plugin_that_cant_compile_here():
+    _, theirs = flows_of("both", None, {})
+    assert "XnnpackPartitioner()" in theirs.partitioner
+    assert "TensorRT" not in theirs.partitioner
+    with pytest.raises(PluginError, match="trt: can't compile here"):
+        flows_of("both", None, {"plugins": ["trt"]})
 
 
 def test_a_system_without_forks_is_named(monkeypatch):

@@ -1,0 +1,140 @@
+"""`etdev reduce` on the command line: each kind of failure, and what is written of it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from etdev_reduce.search import trying
+from support.shell import TESTS, error_of, invoke, succeeds
+from support.shell.distributions import put
+
+NET = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 4)
+        with torch.no_grad():
+            self.middle.weight[3, 4] = 0.6789
+
+    def forward(self, x):
+        return self.last(self.middle(self.first(x).relu()).tanh())
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("count", torch.full((4,), 5.0))
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        self.count.add_(2)
+        return self.last(x), self.count * x
+
+def net():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(4, 8),)
+
+def counter():
+    torch.manual_seed(0)
+    return Counter().eval(), (torch.randn(4, 4),)
+"""
+FAULTY = "--plugin portable --flow executorch --partitioner support.toys.faulty:"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with a model, from where scripts import what the tests do."""
+    path = os.pathsep.join([str(tmp_path), str(TESTS)])
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "net.py").write_text(NET)
+    yield tmp_path
+    # The next one imports from another folder.
+    trying().close()
+
+
+def reduced(words):
+    """Return the document of a reduction, whose script has failed in a fresh process."""
+    return json.loads(succeeds(f"reduce {words} -o fault --no-cache --json"))
+
+
+@pytest.mark.suite
+def test_a_hang_at_run_becomes_a_script_that_hangs(folder):
+    known = reduced(f"net.py:net {FAULTY}Hanging --hang 20s")
+    assert known["failure"] == "hang while it is run: no answer in 20 s"
+    assert known["title"] == "Hanging: hang of aten.tanh.default"
+    assert "faulthandler.dump_traceback_later" in (folder / "fault/repro.py").read_text()
+
+
+@pytest.mark.suite
+def test_a_crash_at_run_keeps_its_signal(folder):
+    known = reduced(f"net.py:net {FAULTY}Crashing")
+    assert known["failure"] == "crash while it is run: SIGSEGV"
+    assert known["title"] == "Crashing: crash of aten.tanh.default"
+    assert "**Actual:** The process ends with SIGSEGV." in (folder / "fault/report.md").read_text()
+
+
+@pytest.mark.suite
+def test_a_slow_op_is_found_only_if_it_is_asked_for(folder):
+    known = reduced(f"net.py:net {FAULTY}Slow --slow 10")
+    assert known["title"] == "Slow: slow of aten.tanh.default"
+    done = invoke(f"reduce net.py:net {FAULTY}Slow -o other")
+    assert "nothing fails" in error_of(done.stderr)
+
+
+@pytest.mark.suite
+def test_weights_that_matter_are_written_only_if_the_user_says_so(folder):
+    done = invoke(f"reduce net.py:net {FAULTY}Weighted -o fault --no-cache")
+    assert error_of(done.stderr).endswith("give --keep-weights to write them to model.pt2")
+    assert not [*folder.glob("fault/*")]
+    known = reduced(f"net.py:net {FAULTY}Weighted --keep-weights")
+    assert known["title"] == "Weighted: wrong values of aten.linear.default"
+    assert (folder / "fault/model.pt2").exists()
+    # A second reduction replaces what the first one wrote.
+    reduced(f"net.py:net {FAULTY}Hanging --hang 20s")
+    assert sorted(path.name for path in folder.glob("fault/*")) == ["report.md", "repro.py"]
+
+
+@pytest.mark.suite
+def test_a_state_is_part_of_the_script(folder):
+    """ExecuTorch's own flow loses the first value of a buffer that the method writes to."""
+    known = reduced("net.py:counter --plugin portable --flow executorch")
+    assert known["failure"].startswith("wrong values while it is run: in call 0, output 0")
+    text = (folder / "fault/repro.py").read_text()
+    assert "register_buffer" in text
+    assert "linear" not in text
+
+
+NPU = """\
+from etdev import Claim, hookimpl
+
+class Npu:
+    @hookimpl
+    def claim_nodes(self, program):
+        nodes = program.graph.nodes
+        if any("tanh" in node.name for node in nodes):
+            return Claim("NpuBackend", ["nowhere"])
+"""
+
+
+@pytest.mark.suite
+def test_a_promise_that_a_plugin_breaks_is_an_error_of_etdevs_flow(folder):
+    put(folder, "a-npu", NPU, {"etdev": {"npu": "{module}:Npu"}})
+    known = reduced("net.py:net --plugin npu")
+    assert known["title"] == "etdev: error of aten.tanh.default"
+    assert known["script"] == "fault/repro_etdev.py"
+    assert "npu" in known["failure"]
+
+
+@pytest.mark.slow
+def test_a_raw_error_of_executorchs_is_kept(folder):
+    text = NET.replace(".tanh()", ".sort().values")
+    (folder / "net.py").write_text(text)
+    known = reduced("net.py:net --plugin portable --flow executorch")
+    assert known["title"] == "Portable kernels: error of aten.sort.default"
