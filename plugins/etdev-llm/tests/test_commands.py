@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from etdev_llm.comparison import generated
 from etdev_llm.player import Player
 from etdev_llm.sources import Recipe
 from support.decoders import SIZES, decoder
+from support.documents import blocks, commands
 from support.emulator import emulated
 
 from etdev import Lowerer
 from etdev.cli.main import main
 from etdev.errors import EtdevWarning
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.fixture
@@ -47,6 +51,24 @@ def test_the_commands_lower_and_generate(config):
     done = etdev(*words, "--check", config, "--seed", "1", code=1)
     assert "the logits of step 0 (prefill) differ" in done.output
     assert "etdev explain: " not in etdev("explain", "net.pte").output
+
+
+@pytest.mark.suite
+def test_the_first_commands_of_the_readme_print_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = README.read_text()
+    _, made, lower, generate = commands(README)[:4]
+    subprocess.run(made, shell=True, check=True)
+    done = [etdev(*line.split()[1:]) for line in (lower, generate)]
+    told = next(blocks(README, "")).text.splitlines()
+    tokens = told[told.index("") + 1]
+    assert tokens == done[1].stdout.splitlines()[0]
+    sizes = [float(size) for size in re.findall(r"(?:net.pte:|the file has) ([\d.]+) KiB", text)]
+    quantised = ["--quantize", "8da4w", "--quantize-embedding", "4", "--no-verify", "--force"]
+    found = [Path("net.pte").stat().st_size / 1024]
+    etdev(*lower.split()[1:], *quantised)
+    found.append(Path("net.pte").stat().st_size / 1024)
+    assert sizes == pytest.approx(found, rel=0.01)
 
 
 @pytest.mark.suite
