@@ -17,6 +17,7 @@ from etdev.errors import SourceError
 from etdev_llm import attention, encoder_decoder
 from etdev_llm.caches import Buffers, differ, filled, naming, plain_token
 from etdev_llm.positions import fix_frequencies
+from etdev_llm.rotary import RealRotary
 from etdev_llm.sources import RECIPE, Recipe
 
 PREFILL, DECODE, SINGLE, CACHE = "prefill", "decode", "forward", "get_cache"
@@ -54,15 +55,16 @@ class Step(nn.Module):
         more = {}
         if self.takes_positions:
             more["position_ids"] = (torch.arange(tokens.shape[1]) + start)[None]
-        outputs = self.model(
-            input_ids=tokens,
-            past_key_values=self.cache.at(start),
-            # Some models make a mask of a length that depends on the position otherwise.
-            attention_mask=torch.ones(self.batch, self.length),
-            use_cache=True,
-            logits_to_keep=1,
-            **more,
-        )
+        with RealRotary():
+            outputs = self.model(
+                input_ids=tokens,
+                past_key_values=self.cache.at(start),
+                # Some models make a mask of a length that depends on the position otherwise.
+                attention_mask=torch.ones(self.batch, self.length),
+                use_cache=True,
+                logits_to_keep=1,
+                **more,
+            )
         logits: torch.Tensor = outputs.logits[:, -1]
         return logits
 

@@ -6,6 +6,7 @@ from attrs import evolve
 from etdev_llm import generation, methods
 from etdev_llm.comparison import Comparison, across, all_calls, expected, generated, prompts
 from etdev_llm.export import asked
+from etdev_llm.methods import Unlowerable
 from etdev_llm.player import Player, Step, inputs_of, rows_of
 from etdev_llm.positions import boundaries
 from support.decoders import LENGTH, SIZES, decoder
@@ -178,10 +179,6 @@ def test_plugins_are_read_by_method(texts, order, limits):
         ("mamba", "MambaForCausalLM: keeps its state in NoneType"),
         ("gpt_neo", "GPTNeoForCausalLM: reads rows of a cache of fixed length"),
         ("recurrent_gemma", "RecurrentGemmaForCausalLM: can't be called with tokens and a cache"),
-        (
-            "llama4_text",
-            "Llama4ForCausalLM: computes with complex numbers .*, for which ExecuTorch",
-        ),
         ("dbrx", r"DbrxForCausalLM: has tensors whose sizes depend on values \(nonzero\)"),
     ],
 )
@@ -267,6 +264,25 @@ def test_positions_that_begin_with_another_number_than_0_are_the_models_own():
     # Those that pad, and with them the first one here, have position 0.
     with pytest.raises(SourceError, match="RobertaForCausalLM: can't take a token at position 19"):
         generation(model, 20)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["deepseek_v2", "llama4_text"])
+def test_complex_rotary_embeddings_are_pairs_of_real_numbers(kind):
+    model = decoder(kind)
+    step = generation(model, 20).methods["prefill"][0]
+    wanted = all_calls(model, 20)
+    found = [evolve(one, logits=step(*inputs_of(one.tokens, one.start))) for one in wanted]
+    done = Comparison("net.pte")
+    done.compare(found, wanted)
+    assert done.equal == len(found) > 10
+    with Unlowerable("a decoder"):
+        step(*inputs_of([3, 4], 0))
+
+
+def test_other_complex_numbers_are_refused():
+    with pytest.raises(SourceError, match=r"complex numbers \(fft"), Unlowerable("a decoder"):
+        torch.fft.fft(torch.ones(4))
 
 
 def test_a_model_that_raises_is_named():

@@ -72,6 +72,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
         "moe_intermediate_size": 16, "first_k_dense_replace": 1,
     },
+    "deepseek_v2": {
+        **LATENT, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+    },
     "llama4_text": {
         **EXPERTS, "head_dim": 8, "attention_chunk_size": 8, "floor_scale": 12, "moe_layers": [1],
         "intermediate_size_mlp": 48, "num_experts_per_tok": 1,
