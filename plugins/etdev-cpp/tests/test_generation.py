@@ -80,6 +80,8 @@ def test_an_app_generates_token_by_token_what_python_does(program, tmp_path):
         "net.pte: the cache is full: it has 24 positions, and 3 tokens with 23 more need 25; "
         "generate at most 22\n"
     )
+    told = ran(binary, ",".join("1" * 25), "--count", 1, code=1).stderr
+    assert told.endswith("25 tokens with 1 more need 25; give a shorter prompt\n")
     assert "give tokens of 0 to 95" in ran(binary, "1,96", code=2).stderr
     assert "usage: --generate TOKENS" in ran(binary, "1", "--tokens", code=2).stderr
     readme = (tmp_path / "app" / "README.md").read_text()

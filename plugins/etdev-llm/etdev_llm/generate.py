@@ -245,8 +245,10 @@ def _steps(
     from etdev_llm.comparison import replayed
     from etdev_llm.player import rows_of
 
-    if any(not 0 <= token < player.vocabulary for row in rows_of(ids) for token in row):
-        raise RunError("prompt", f"{ids} has ids outside 0..{player.vocabulary - 1}", "")
+    given = {token for row in rows_of(ids) for token in row}
+    if wrong := sorted(token for token in given if not 0 <= token < player.vocabulary):
+        what = f"has the ids {', '.join(map(str, wrong))}, which the model has no tokens for"
+        raise RunError("prompt", what, f"give 0 to {player.vocabulary - 1}")
     steps = player.generate(ids, count, **how)
     return replayed(player.path, steps, runner) if runner is not PYTHON else (steps, player.cache())
 

@@ -180,8 +180,9 @@ class Player:
             raise RunError("prompt", "is empty", "give one token or more")
         if prompt + count - 1 > self.length:
             what = f"has {self.length} positions, and {prompt} tokens with {count} more need "
-            most = max(0, self.length - prompt + 1)
-            cure = f"generate at most {most}, or lower it with a larger --max-length"
+            most = self.length - prompt + 1
+            less = f"generate at most {most}" if most > 0 else "give a shorter prompt"
+            cure = f"{less}, or lower it with a larger --max-length"
             raise RunError(str(self.path), f"{what}{prompt + count - 1}", cure)
 
     def _step(self, tokens: Sequence[Token], start: int, decodes: bool) -> Step:

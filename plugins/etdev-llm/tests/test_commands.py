@@ -80,6 +80,8 @@ def test_a_batch_is_generated_together(config):
     words = ["generate", "net.pte", "--count", "5", "--no-stop", "--tokens", "1,2,3"]
     assert "2 sequences together, and 1 prompts are given" in etdev(*words, code=1).output
     assert "has sequences of 2 to 3 tokens" in etdev(*words, "--tokens", "4,5", code=1).output
+    wrong = etdev(*words, "--tokens", "4,-5,96", code=1).output
+    assert "prompt: has the ids -5, 96, which the model has no tokens for; give 0 to 95" in wrong
     words += ["--tokens", "4,5,6", "--check", config]
     found = json.loads(etdev(*words, "--json").stdout)
     assert found["prompt"] == [[1, 2, 3], [4, 5, 6]]

@@ -67,6 +67,8 @@ def test_a_decoder_generates_what_eager_does(tmp_path):
     assert len(player.generate([5] * LENGTH, 1)) == 1
     with pytest.raises(RunError, match="has 48 positions, and 48 tokens with 2 more need 49"):
         player.generate([5] * LENGTH, 2)
+    with pytest.raises(RunError, match="49 tokens with 1 more need 49; give a shorter prompt, or"):
+        player.generate([5] * (LENGTH + 1), 1)
     with pytest.raises(RunError, match="decode failed"):
         player._step([5], LENGTH, True)
     last = player.generate(steps[-1].tokens, 1)
