@@ -97,7 +97,7 @@ def test_weights_that_matter_are_written_only_if_the_user_says_so(folder):
     assert known["title"] == "Weighted: wrong values of aten.linear.default"
     assert (folder / "fault/model.pt2").exists()
     # A second reduction replaces what the first one wrote.
-    reduced(f"net.py:net {FAULTY}Hanging --hang 20s")
+    reduced(f"net.py:net {FAULTY}Crashing")
     assert sorted(path.name for path in folder.glob("fault/*")) == ["report.md", "repro.py"]
 
 
