@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix corpus plain suites survey fuzz gpu gpu-plan carried arm bench latency \
+.PHONY: demo test wheels matrix corpus plain suites survey decoders fuzz gpu gpu-plan carried arm bench latency \
 	compat clean
 
 demo: $(VENV)/demo
@@ -61,11 +61,18 @@ plain: $(VENV)/test
 # all three of them.
 suites: $(VENV)/test
 	$(BIN)/pytest -m suite
-	$(MAKE) survey
+	$(MAKE) survey decoders
 
 survey: export PYTHONPATH := tests
 survey: $(VENV)/test
 	$(BIN)/python -m survey
+
+# Decoders of transformers in several orders of plugins, to plugins/etdev-llm/DECODERS.md; those of
+# another commit are measured again, and it goes on where it was left.
+decoders: export PYTHONPATH := tests
+decoders: $(VENV)/test
+	$(BIN)/python -m support.decoders
+	$(BIN)/python -m support.decoders --page
 
 # Hostile files, many more than `make test` tries; `make fuzz FUZZ=20000` tries that many of each.
 FUZZ := 2000

@@ -28,7 +28,7 @@ from support.results import by_line
 
 ORDERS = {"cpu": ["cpu"], "openvino, cpu": ["openvino,cpu"]}
 ORDERS["by method"] = ["prefill=openvino,cpu", "decode=cpu"]
-RIVAL = "transformers.exporters"
+RIVAL, EARLIER = "transformers.exporters", "earlier commits"
 COLUMNS = (*ORDERS, RIVAL)
 STEPS = 32
 LIMIT_S = 900
@@ -145,9 +145,13 @@ def run(kinds: list[str], orders: list[str], minutes: float) -> None:
 def page(found: dict[str, Any]) -> Iterator[str]:
     """Yield the parts of the page: how it was measured, the table, and the reasons below it."""
     cells = [(order, cell) for own in found.values() for order, cell in own.items()]
-    commits = Counter(cell["of"] for order, cell in cells if order != RIVAL)
-    told = ", ".join(f"{count} of {commit}" for commit, count in commits.most_common())
-    made = f"Cells by the last commit of etdev's code: {told}. Versions are {origin(RIVAL)}."
+    commits = Counter(cell["of"] for order, cell in cells if order != RIVAL).most_common()
+    told = ", ".join(f"{count} of {commit}" for commit, count in commits)
+    # Cells of before commits were kept may still be the most.
+    most = next(commit for commit, _ in commits if commit != EARLIER)
+    made = f"Cells by the last commit of etdev's code: {told}; `*` marks those not of {most}. "
+    made += f"Versions are {origin(RIVAL)}."
+    known = {most, origin(RIVAL)}
     missing = len(ARCHITECTURES) * len(COLUMNS) - len(cells)
     made += f" {missing} cells, `-`, were not measured." if missing else ""
     yield INTRODUCTION.format(steps=STEPS, length=LENGTH, made=made)
@@ -155,15 +159,17 @@ def page(found: dict[str, Any]) -> Iterator[str]:
     yield "|---" * (len(COLUMNS) + 1) + "|"
     reasons: dict[str, list[str]] = {}
     for kind, own in found.items():
-        cells = []
+        texts = []
         for cell in (own.get(order, {}) for order in COLUMNS):
             if "refused" in cell:
                 reasons.setdefault(cell["refused"], []).append(kind)
+            mark = "*" if cell.get("of", most) not in known else ""
             if "tokens" in cell:
-                cells.append(f"{cell['tokens']}, {max(cell['errors']):.0e}, {cell['bytes']} B")
+                text = f"{cell['tokens']}, {max(cell['errors']):.0e}, {cell['bytes']} B"
             else:
-                cells.append("refused" if "refused" in cell else str(cell.get("bytes", "-")))
-        yield f"| {kind} | " + " | ".join(cells) + " |"
+                text = "refused" if "refused" in cell else str(cell.get("bytes", "-"))
+            texts.append(text + mark)
+        yield f"| {kind} | " + " | ".join(texts) + " |"
     yield ""
     for reason, kinds in reasons.items():
         yield f"- {', '.join(dict.fromkeys(kinds))}: {reason}"
