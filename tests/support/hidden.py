@@ -140,7 +140,7 @@ def plant() -> None:
 
 PLANTS: dict[str, tuple[Callable[[], nets.Model], str]] = {
     "U-Net block": (unet_block, "aten.add.Tensor"),
-    "decoder step": (nets.cached_llama, "aten.add.Tensor"),
+    "decoder step": (nets.cached_llama, "aten.linear.default"),
     "MobileNetV2": (nets.mobilenet, "aten.add.Tensor"),
     # Layer norm undoes an error of the sum before it.
     "MiniLM": (minilm.model, "aten.linear.default"),
