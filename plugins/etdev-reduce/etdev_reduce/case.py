@@ -16,6 +16,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
+from etdev import EtdevError
+from etdev_reduce.failure import first_line
 from etdev_reduce.values import CAPTURED, Value, literal
 
 _VIEWS = (
@@ -43,7 +45,11 @@ class Recording:
 
     @classmethod
     def of(cls, program: ExportedProgram, calls: Iterable[Sequence[Any]]) -> Recording:
-        """Call a program in eager PyTorch with flat inputs, each time in its first state."""
+        """Call a program in eager PyTorch with flat inputs, each time in its first state.
+
+        Raises:
+            EtdevError: Eager PyTorch can't run it.
+        """
         specs = program.graph_signature.input_specs
         held = {**program.constants, **program.state_dict}
         recorded = []
@@ -52,8 +58,12 @@ class Recording:
             arguments = [held[s.target] if s.target in held else next(given) for s in specs]
             arguments = pytree.tree_map_only(torch.Tensor, torch.clone, arguments)
             recorder = _Recorder(program.graph_module, garbage_collect_values=False)
-            with torch.no_grad():
-                recorder.run(*arguments)
+            try:
+                with torch.no_grad():
+                    recorder.run(*arguments)
+            except Exception as error:
+                what = f"can't be run in eager PyTorch: {first_line(error)}"
+                raise EtdevError("the model", what, "give inputs that it takes") from error
             recorded.append(recorder.seen)
         return cls(program, recorded)
 

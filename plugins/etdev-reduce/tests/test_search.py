@@ -26,7 +26,7 @@ from etdev_reduce.search import Search, Spent, ddmin
 from torch import nn
 
 from etdev.app import EagerMethod
-from etdev.errors import PluginError, RunError
+from etdev.errors import EtdevError, PluginError, RunError
 from etdev.runtime.child import ChildResult
 
 DEEP = 300
@@ -211,6 +211,12 @@ def test_a_part_reads_values_in_an_order_that_the_runtime_takes():
     assert call["x"].stride() == given.stride()
     assert call["transpose"].is_contiguous()
     assert call["add"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_program_that_eager_pytorch_cant_run_is_named():
+    program = torch.export.export(nn.Embedding(3, 2), (torch.tensor([0]),))
+    with pytest.raises(EtdevError, match="the model: can't be run in eager PyTorch: index out of"):
+        Recording.of(program, [(torch.tensor([7]),)])
 
 
 def test_only_a_hang_makes_the_limit_of_a_trial_shorter(tmp_path):
