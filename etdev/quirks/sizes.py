@@ -167,6 +167,11 @@ def _multiply(node: Node) -> None:
         node.args = (call(node, operator.mul, *node.args), number)
 
 
+def _divide_by_one(node: Node) -> None:
+    """Make a float of a number by the division that ExecuTorch has."""
+    node.target, node.args = operator.truediv, (*node.args, 1)
+
+
 def _is_dynamic_empty(node: Node) -> bool:
     """Return True if the sizes of a tensor without values are not all known."""
     order = node.kwargs.get("memory_format")
@@ -259,6 +264,15 @@ POWERS_OF_SIZES = Quirk(
     find=Nodes((pow, operator.pow), _is_power, branches=True),
     fix=partial(with_changed, change=_multiply),
 )
+FLOATS_OF_SIZES = Quirk(
+    name="floats-of-sizes",
+    stage=TO_EDGE,
+    summary="ExecuTorch's verifier stops at `torch.sym_float`, before its pass that puts in an op.",
+    upstream="report written 2026-11-29; executorch/exir/verification/verifier.py, "
+    "check_valid_edge_op",
+    find=Nodes((torch.sym_float,), branches=True),
+    fix=partial(with_changed, change=_divide_by_one),
+)
 DYNAMIC_EMPTIES = Quirk(
     name="dynamic-empties",
     stage=TO_EDGE,
@@ -307,5 +321,6 @@ NARROWED_RANGES = Quirk(
 )
 QUIRKS: tuple[Row, ...] = (
     *(UNKNOWN_POSITIONS, NARROW_SELECTIONS, SIGNED_REMAINDERS, POWERS_OF_SIZES),
+    FLOATS_OF_SIZES,
     *(DYNAMIC_EMPTIES, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES),
 )

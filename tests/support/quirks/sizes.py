@@ -52,6 +52,12 @@ def powers_of_sizes() -> Repro:
 
 
 @repro
+def floats_of_sizes() -> Repro:
+    middle = model(lambda _, x: x.quantile(0.3, dim=0))
+    return Repro(middle, [random(rows, 4) for rows in (3, 8)], dynamic_shapes=ROWS, expects="error")
+
+
+@repro
 def dynamic_empties() -> Repro:
     made = model(lambda _, x: x.new_empty(x.shape[0], 4).fill_(2.0) + x)
     return Repro(made, [random(rows, 4) for rows in (3, 8)], dynamic_shapes=ROWS, expects="error")

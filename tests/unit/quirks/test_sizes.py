@@ -1,4 +1,6 @@
-"""Dynamic sizes: powers of them, tensors without values, and ops that fix them."""
+"""Dynamic sizes: powers and floats of them, tensors without values, and ops that fix them."""
+
+import functools
 
 import pytest
 import torch
@@ -39,6 +41,21 @@ def product(x):
 def test_a_map_of_two_equal_sizes_has_a_power_of_them(lower, plugins, function):
     calls = [(torch.randn(1, size, size, 6),) for size in (5, 8, 1, 3)]
     lowered = lower(Function(function), calls[0], plugins, SQUARE)
+    assert_agrees(lowered, Function(function), *calls, tolerance=1e-4)
+
+
+def resized(x):
+    image = x[None]
+    by = functools.partial(nn.functional.interpolate, image, mode="bicubic")
+    exact = nn.functional.interpolate(image, scale_factor=2.0, mode="nearest-exact")
+    return by(scale_factor=1.5), by(size=(7, 5)), exact
+
+
+@roads
+@pytest.mark.parametrize("function", [resized, lambda x: x.quantile(0.3, dim=1)])
+def test_floats_are_made_of_sizes(lower, function):
+    calls = [(torch.randn(2, size, size),) for size in (5, 8, 1, 3)]
+    lowered = lower(Function(function), calls[0], ["cpu"], SQUARE)
     assert_agrees(lowered, Function(function), *calls, tolerance=1e-4)
 
 
