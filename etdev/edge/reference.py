@@ -6,6 +6,7 @@ import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from attrs import frozen
 from torch.export import ExportedProgram
 
 from etdev.errors import SourceError
+from etdev.graph.nodes import graph_modules
 from etdev.graph.ops import written_by
 from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
@@ -36,6 +38,12 @@ class Reference:
         values = {**program.constants, **program.state_dict}
         names = [name for name in (*written(program), *shared) if name in values]
         return cls(method, program, {name: values[name].detach().clone() for name in names})
+
+    @cached_property
+    def scans(self) -> bool:
+        """True if the method calls torch's scan."""
+        graphs = [module.graph for module in graph_modules(self.program.graph_module)]
+        return any(node.target is torch.ops.higher_order.scan for g in graphs for node in g.nodes)
 
     def example(self) -> tuple[list[object], pytree.TreeSpec]:
         """Return the example inputs in the order of the program's inputs, and their structure."""
@@ -110,16 +118,27 @@ def duplicates(
 
 
 def called(
-    module: Callable[..., object], leaves: Sequence[object], structure: pytree.TreeSpec
+    module: Callable[..., object],
+    leaves: Sequence[object],
+    structure: pytree.TreeSpec,
+    scans: bool = False,
 ) -> tuple[list[object], list[object]]:
     """Return the outputs of a module in PyTorch, and copies of its inputs after the call.
 
     Both are flat and without None, which a .pte has neither as input nor as output.
+
+    Args:
+        module: A module, or a function.
+        leaves: Its inputs.
+        structure: Their structure.
+        scans: It calls torch's scan.
     """
     own = _copies(leaves)
     arguments, keywords = pytree.tree_unflatten(own, structure)
-    # Control flow would be compiled, which takes seconds.
-    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+    # Control flow would be compiled, which takes seconds. A scan has to be: torch can't take its
+    # results apart otherwise.
+    stance = "default" if scans else "force_eager"
+    with torch.no_grad(), torch.compiler.set_stance(stance):
         outputs = _copies(pytree.tree_leaves(module(*arguments, **keywords)))
     return [v for v in outputs if v is not None], [v for v in own if v is not None]
 

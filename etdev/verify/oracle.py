@@ -161,7 +161,7 @@ class Oracle:
         before, (_, structure) = self.state(reference), reference.example()
         modules = duplicates(self._modules, [known.state for known in self.references])
         module = modules[self.references.index(reference)]
-        outputs, after = called(module, inputs, structure)
+        outputs, after = called(module, inputs, structure, reference.scans)
         if drawn and not all(torch.as_tensor(value).isfinite().all() for value in outputs):
             raise OverflowError(reference.method.name)
         self._modules, self._drawn = modules, self._drawn or drawn
@@ -194,7 +194,7 @@ def is_random(reference: Reference) -> bool:
 
 def _results(module: torch.nn.Module, call: EagerCall) -> list[Any]:
     _, structure = call.reference.example()
-    outputs, after = called(module, call.inputs, structure)
+    outputs, after = called(module, call.inputs, structure, call.reference.scans)
     return [*outputs, *after]
 
 

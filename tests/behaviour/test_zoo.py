@@ -25,8 +25,8 @@ ANIMALS = animals(
 # What is refused by name, with words of the refusal.
 REFUSED = {
     "flow.loop": "ExecuTorch has neither while_loop nor maps",
-    "flow.map_over_two": "ExecuTorch can't map over several tensors",
-    "flow.map_with_two_results": "ExecuTorch can't map over several tensors",
+    "flow.map_over_two": "ExecuTorch has neither while_loop nor maps of several tensors",
+    "flow.map_with_two_results": "ExecuTorch has neither while_loop nor maps of several tensors",
     "aliases.input_written": "writes to its input",
     "aliases.input_written_at_once": "writes to its input",
     "aliases.row_of_an_input_written": "writes to its input",
@@ -41,6 +41,7 @@ QUICK = [
     *("state.counter", "state.shifted_through_two", "state.put_rows", "state.copied_from_a_row"),
     *("aliases.views_of_a_written_buffer", "aliases.input_written", "aliases.swapped_buffers"),
     *("flow.conditions_in_a_row", "flow.loop", "quantised.two_dynamic_4_pergroup"),
+    *("flow.map_over_two", "flow.two_carries_that_change_places"),
 ]
 
 
