@@ -70,7 +70,9 @@ def verdict(name: str, plugins: Sequence[str] = ()) -> Verdict:
             return Verdict("refused", str(error))
         except Exception as error:
             return Verdict("raw", f"{type(error).__name__}: {error}")
-    return Verdict("unverified" if checked.unverified else "right")
+    text = "; ".join(checked.unverified)
+    unverified = "no kernel" if "no kernel" in text else "unverified"
+    return Verdict(unverified if text else "right", text)
 
 
 def exported(
