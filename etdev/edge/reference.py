@@ -14,7 +14,7 @@ from attrs import frozen
 from torch.export import ExportedProgram
 
 from etdev.errors import SourceError
-from etdev.graph.nodes import graph_modules
+from etdev.graph.nodes import calls_in
 from etdev.graph.ops import written_by
 from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
@@ -42,8 +42,8 @@ class Reference:
     @cached_property
     def scans(self) -> bool:
         """True if the method calls torch's scan."""
-        graphs = [module.graph for module in graph_modules(self.program.graph_module)]
-        return any(node.target is torch.ops.higher_order.scan for g in graphs for node in g.nodes)
+        calls = calls_in(self.program.graph_module)
+        return any(node.target is torch.ops.higher_order.scan for node in calls)
 
     def example(self) -> tuple[list[object], pytree.TreeSpec]:
         """Return the example inputs in the order of the program's inputs, and their structure."""
@@ -135,8 +135,8 @@ def called(
     """
     own = _copies(leaves)
     arguments, keywords = pytree.tree_unflatten(own, structure)
-    # Control flow would be compiled, which takes seconds. A scan has to be: torch can't take its
-    # results apart otherwise.
+    # torch compiles control flow, which takes seconds, unless it is told not to. Only a scan is
+    # compiled: uncompiled, torch fails to separate what it carries from what it returns.
     stance = "default" if scans else "force_eager"
     with torch.no_grad(), torch.compiler.set_stance(stance):
         outputs = _copies(pytree.tree_leaves(module(*arguments, **keywords)))

@@ -267,7 +267,8 @@ POWERS_OF_SIZES = Quirk(
 FLOATS_OF_SIZES = Quirk(
     name="floats-of-sizes",
     stage=TO_EDGE,
-    summary="ExecuTorch's verifier stops at `torch.sym_float`, before its pass that puts in an op.",
+    summary="ExecuTorch's verifier refuses `torch.sym_float`, which a later pass of its own would "
+    "replace with an op.",
     upstream="report written 2026-11-29; executorch/exir/verification/verifier.py, "
     "check_valid_edge_op",
     find=Nodes((torch.sym_float,), branches=True),

@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify import folding
-from etdev.graph.nodes import graph_modules
+from etdev.graph.nodes import calls_in
 from etdev.upstream.ties import ShuffledTies
 from etdev.verify.inputs import open_ties
 from etdev.verify.output_error import errors_of
@@ -177,8 +177,7 @@ class Oracle:
 
 def is_random(reference: Reference) -> bool:
     """Return True if two calls differ that are equal but for the seed of random numbers."""
-    graphs = [module.graph for module in graph_modules(reference.program.graph_module)]
-    if not any(folding.is_random(node) for graph in graphs for node in graph.nodes):
+    if not any(map(folding.is_random, calls_in(reference.program.graph_module))):
         return False
     leaves, _ = reference.example()
     results = []

@@ -136,9 +136,9 @@ def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tens
     """
     x = x.to(dtype or x.dtype)
     least = torch.finfo(x.dtype).min
-    # Relative to a row's greatest element, -inf becomes the least number, and any other at most
-    # that: so only a row of -inf has nothing above -1. The first clamp is for backends that take
-    # the greatest of nothing but -inf for the least number.
+    # Subtracting the greatest element of a row leaves a 0 in it. Only in a row of nothing but -inf
+    # all become the least number. The first clamp makes backends agree on the greatest element of
+    # such a row, which is the least number in some.
     beside = (x - x.amax(dim, keepdim=True).clamp(min=least)).clamp(min=least)
     seen = (beside.amax(dim, keepdim=True) + 1).clamp(0, 1)
     return torch.softmax(beside, dim) * seen

@@ -142,7 +142,7 @@ def floating(x: Tensor) -> Tensor:
 def tanh_gelu(x: Tensor, *, approximate: str) -> Tensor:
     """Return the GELU x / 2 * (1 + tanh(u)) as x * sigmoid(2 * u), which is the same."""
     scale = 2 * math.sqrt(2 / math.pi)
-    # From there on it is x or 0; of huge numbers, some backends' sigmoid is NaN.
+    # Beyond 11 the GELU is x or 0. Some backends have a sigmoid that is NaN for huge numbers.
     near = x.clamp(-11, 11)
     return x * torch.sigmoid(near * (near * near * (0.044715 * scale) + scale))
 
