@@ -29,6 +29,12 @@ from etdev.schema.method import Method
 __all__ = ["function", "load_inputs", "methods", "returned"]
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
+# What may stand in place of a function, and what a function would return of it.
+_RESULTS = {
+    type: ("a class", "{}().eval(), (example inputs)"),
+    nn.Module: ("a module", "{}, (example inputs)"),
+    ExportedProgram: ("an ExportedProgram", "{}"),
+}
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -66,10 +72,10 @@ def function(text: str) -> Callable[..., Any]:
     check_source(text)
     place, _, name = text.rpartition(":")
     value: Any = getattr(module := _module(text, place), name, None)
-    if isinstance(value, (nn.Module, type)):
-        kind, made = ("class", f"{name}().eval()") if isinstance(value, type) else ("module", name)
-        cure = f"write def model(): return {made}, (example inputs)"
-        raise SourceError(text, f"{name} is a {kind}, not a function", cure)
+    for kind, (noun, result) in _RESULTS.items():
+        if isinstance(value, kind):
+            cure = f"write def model(): return {result.format(name)}"
+            raise SourceError(text, f"{name} is {noun}, not a function", cure)
     if callable(value):
         return value  # type: ignore[no-any-return]
     own = (n for n, v in vars(module).items() if isfunction(v) and v.__module__ == module.__name__)

@@ -147,3 +147,16 @@ def test_inputs_may_be_given_by_keyword(here, name):
 def test_keyword_inputs_that_are_not_a_dict_are_refused(here):
     (here / "scaled.py").write_text(SCALED)
     assert fails("plan scaled.py:wrong") == "forward: keyword inputs are int; give a dict"
+
+
+def test_what_is_no_function_says_what_function_to_write(here):
+    (here / "made_of_mine.py").write_text(
+        "import torch\nNet = torch.nn.ReLU\nnet = Net()\n"
+        "program = torch.export.export(net, (torch.ones(2),))\n"
+    )
+    for name, what in {
+        "Net": "Net is a class, not a function; write def model(): return Net().eval(), (example",
+        "net": "net is a module, not a function; write def model(): return net, (example inputs)",
+        "program": "program is an ExportedProgram, not a function; write def model(): return prog",
+    }.items():
+        assert what in fails("plan", f"made_of_mine.py:{name}")
