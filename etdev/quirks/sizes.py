@@ -6,7 +6,8 @@ import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -26,6 +27,11 @@ from etdev.upstream.edge import with_parts
 from etdev.upstream.shape_env import fixed_at
 
 aten = torch.ops.aten
+_UNBINDS = (aten.unbind.int, aten.unbind_copy.int)
+_SPLITS = (
+    *(aten.split.Tensor, aten.split_copy.Tensor),
+    *(aten.split_with_sizes.default, aten.split_with_sizes_copy.default),
+)
 Range = ValueRanges[Expr]
 # A symbolic size, and the range that it was given.
 Given = tuple[Symbol, Range]
@@ -172,6 +178,38 @@ def _divide_by_one(node: Node) -> None:
     node.target, node.args = operator.truediv, (*node.args, 1)
 
 
+def _is_dynamic_list(node: Node) -> bool:
+    """Return True if the first size of the first of several tensors is dynamic, or missing."""
+    first = [value.shape[:1] for value in node.meta["val"][:1]]
+    return not all(sizes and isinstance(sizes[0], int) for sizes in first)
+
+
+def _take_apart(node: Node) -> None:
+    """Replace each of the tensors that a tensor is split into by a slice or a row."""
+    source, *others = node.args
+    limits = [] if node.target in _UNBINDS else _limits(node, others.pop(0))
+    dim = others[0] if others else node.kwargs.get("dim", 0)
+    for reader in list(node.users):
+        place: Any = reader.args[1]
+        op, at = aten.select.int, [place]
+        if limits:
+            op, at = aten.slice.Tensor, limits[place : place + 2]
+        reader.replace_all_uses_with(call(node, op, source, dim, *at))
+        node.graph.erase_node(reader)
+    node.graph.erase_node(node)
+
+
+def _limits(node: Node, sizes: Any) -> list[Any]:
+    """Return where pieces of these sizes, or of one size, begin, and where the last one ends."""
+    each = sizes if isinstance(sizes, list) else [sizes] * len(node.meta["val"])
+    return [0, *accumulate(each, partial(_sum, node))]
+
+
+def _sum(node: Node, size: Any, other: Any) -> Any:
+    known = isinstance(size, int) and isinstance(other, int)
+    return size + other if known else call(node, operator.add, size, other)
+
+
 def _is_dynamic_empty(node: Node) -> bool:
     """Return True if the sizes of a tensor without values are not all known."""
     order = node.kwargs.get("memory_format")
@@ -274,6 +312,16 @@ FLOATS_OF_SIZES = Quirk(
     find=Nodes((torch.sym_float,), branches=True),
     fix=partial(with_changed, change=_divide_by_one),
 )
+DYNAMIC_LISTS = Quirk(
+    name="dynamic-lists",
+    stage=TO_EDGE,
+    summary="ExecuTorch's verifier takes the first tensor of a list for the list, and so fixes its "
+    "first size.",
+    upstream="report written 2026-11-29; executorch/exir/verification/arg_validator.py, "
+    "call_function",
+    find=Nodes((*_SPLITS, *_UNBINDS), _is_dynamic_list, branches=True),
+    fix=partial(with_changed, change=_take_apart),
+)
 DYNAMIC_EMPTIES = Quirk(
     name="dynamic-empties",
     stage=TO_EDGE,
@@ -322,6 +370,6 @@ NARROWED_RANGES = Quirk(
 )
 QUIRKS: tuple[Row, ...] = (
     *(UNKNOWN_POSITIONS, NARROW_SELECTIONS, SIGNED_REMAINDERS, POWERS_OF_SIZES),
-    FLOATS_OF_SIZES,
+    *(FLOATS_OF_SIZES, DYNAMIC_LISTS),
     *(DYNAMIC_EMPTIES, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES),
 )

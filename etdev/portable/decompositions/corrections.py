@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -20,6 +19,8 @@ _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
 _WRITES = (aten.index_add.default, aten.index_copy.default)
 _FILLS = (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 _MEAN, _SUM = 1, 2
+# Scores of attention are not as low; float16 ends before.
+_DISTANT = -1e30
 
 
 def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
@@ -107,22 +108,6 @@ def _binary_cross_entropy(
     return unless(outside, loss)
 
 
-def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
-    """Split into slices if the first size is dynamic: ExecuTorch's verifier would fix it.
-
-    It takes the first piece for the list of them, and asks for its length.
-    """
-    if not sizes or isinstance(x.shape[0] if dim % x.dim() else sizes[0], int):
-        return NotImplemented
-    ends = list(accumulate(sizes))
-    return [aten.slice.Tensor(x, dim, *limits) for limits in zip([0, *ends], ends, strict=False)]
-
-
-def _unbind_copy(x: Tensor, dim: int = 0) -> Any:
-    """Select the numbers of a vector; the verifier asks the first one, too, for its length."""
-    return [aten.select.int(x, 0, i) for i in range(x.shape[0])] if x.dim() == 1 else NotImplemented
-
-
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     """Return the result of torch's own decomposition."""
     pieces: Any = further_pieces(op)
@@ -135,6 +120,18 @@ def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tens
     Torch's decomposition compares each element with -inf, which takes longer than the softmax.
     """
     x = x.to(dtype or x.dtype)
+    least = torch.finfo(x.dtype).min
+    if least > _DISTANT:
+        return _softmax_beside_greatest(x, dim)
+    # No reduction: XNNPACK has its softmax, but no maximum of rows that leaves images as they are.
+    # Finite numbers divided by the least are at most 1, -inf is inf. What is far below all scores
+    # is one number, -inf twice that number.
+    twice = (x / least).clamp(1, 2)
+    return torch.softmax(x.clamp(min=least / 2) * twice, dim) * (2 - twice)
+
+
+def _softmax_beside_greatest(x: Tensor, dim: int) -> Tensor:
+    """Return the same, also where half of the least number is not far from scores."""
     least = torch.finfo(x.dtype).min
     # Subtracting the greatest element of a row leaves a 0 in it. Only in a row of nothing but -inf
     # all become the least number. The first clamp makes backends agree on the greatest element of
@@ -159,6 +156,4 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.one_hot.default: _one_hot,
     **{op: partial(_linear, op=op) for op in _LINEAR},
     aten.roll.default: _roll,
-    aten.split_with_sizes.default: _split_with_sizes,
-    aten.unbind_copy.int: _unbind_copy,
 }

@@ -58,6 +58,15 @@ def floats_of_sizes() -> Repro:
 
 
 @repro
+def dynamic_lists() -> Repro:
+    def pieces(_: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+        return [*x.split((1, 3), 1), *x.chunk(2, -1), *x.unbind(1)]
+
+    calls = [random(rows, 4) for rows in (3, 8, 1)]
+    return Repro(model(pieces), calls, dynamic_shapes=ROWS, expects="error")
+
+
+@repro
 def dynamic_empties() -> Repro:
     made = model(lambda _, x: x.new_empty(x.shape[0], 4).fill_(2.0) + x)
     return Repro(made, [random(rows, 4) for rows in (3, 8)], dynamic_shapes=ROWS, expects="error")

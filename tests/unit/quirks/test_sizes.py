@@ -70,6 +70,32 @@ def test_tensors_without_values_may_have_dynamic_sizes(lower):
     assert_agrees(lowered, Function(filled), *calls)
 
 
+def in_pieces(x):
+    # A plugin may keep the ops whole that make a list.
+    first, second = x.split((0, x.shape[1]), 1)[1].chunk(2, -1)
+    return [*(first + second).unbind(1), *x.split(2, -1)]
+
+
+@pytest.mark.parametrize("plugins", [["cpu"], []])
+def test_lists_of_tensors_may_have_a_dynamic_first_size(plugins):
+    calls = [(torch.randn(rows, 2, 6),) for rows in (2, 6, 1, 3)]
+    lowered = by_lowerer(Function(in_pieces), calls[0], plugins, {"inputs": (ROWS[0],)})
+    assert_agrees(lowered, Function(in_pieces), *calls)
+
+
+def test_a_plugin_that_keeps_a_split_whole_gets_slices_of_a_dynamic_first_size():
+    program = torch.export.export(Function(in_pieces), (torch.randn(2, 2, 6),), None)
+    assert "aten.split_copy.Tensor" in ops_of(program, ["cuda"])
+    program = torch.export.export(
+        Function(in_pieces), (torch.randn(2, 2, 6),), dynamic_shapes={"inputs": (ROWS[0],)}
+    )
+    assert "aten.slice_copy.Tensor" in ops_of(program, ["cuda"])
+
+
+def ops_of(program, plugins):
+    return {entry.op for entry in Lowerer(plugins).plan(program)["forward"].ledger}
+
+
 class Unfolded(nn.Module):
     def forward(self, x):
         y = x.clone()

@@ -59,13 +59,15 @@ def test_a_softmax_of_nothing_but_minus_infinity_is_zero(dtype):
     x = torch.tensor(rows, dtype=dtype)
     softmax = [partial(aten._safe_softmax.default, dim=dim) for dim in (-1, 0)]
     agree(softmax, (x,), (x.flip(0),), (x[:, [2, 0, 1]],))
+    # XNNPACK's clamp of NaN is another number in halves, as the ledger says.
+    if dtype != torch.float16:
+        agree(softmax, (x,), (x.flip(0),), plugins=["cpu"])
 
 
 def test_attention_does_not_compare_each_score_with_infinity():
     query = torch.randn(1, 2, 7, 8)
     plan = Lowerer(["cpu"]).plan(Function(layers.scaled_dot_product_attention), (query,) * 3)
-    portable = {entry.op for entry in plan["forward"].ledger if entry.owner == "portable"}
-    assert portable == {"aten.amax.default"}
+    assert {entry.owner for entry in plan["forward"].ledger} == {"cpu"}
 
 
 def test_a_tanh_gelu_is_written_so_that_backends_take_it():
