@@ -32,6 +32,7 @@ from etdev.pte.embedded_plan import embed, embed_state
 from etdev.pte.emit import add_etrecord
 from etdev.pte.emit import emit as emit_program
 from etdev.pte.read import read
+from etdev.pte.shared_arena import warn_of_devices
 from etdev.schema import stages as named
 from etdev.schema.method import Method
 from etdev.schema.stages import Stage
@@ -139,6 +140,7 @@ def plan(work: Lowering) -> None:
         return
     work.plan = made.with_fixes(work.fixer.fixes)
     composition.check_here(work.plan)
+    warn_of_devices(work.plan, composition.options.strict)
 
 
 @without_full_collections()

@@ -10,8 +10,10 @@ from executorch.exir.tensor import ALIGNMENT, TensorSpec
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule
 
-from etdev.errors import LoweringError
+from etdev.errors import LoweringError, warn_or_raise
+from etdev.schema.plan import Plan
 from etdev.schema.tensors import SharedState
+from etdev.schema.wording import listed
 
 # The only arenas that ExecuTorch's loaders share are 1, for intermediate values, and 2.
 _ARENA = 2
@@ -58,15 +60,7 @@ class SharedArena:
         sizes = module.meta[SIZES]
         if len(sizes) > _ARENA:
             where = "other devices" if module.meta.get(_DEVICES) else "arenas of its own"
-            names = ", ".join(map(str, self.states))
-            raise LoweringError(
-                "to_executorch",
-                f"methods share state, {names}, and {method!r} has memory on {where}, which no "
-                "loader of ExecuTorch can share",
-                "leave out the plugin that needs it, plan memory without devices with "
-                "ExecutorchBackendConfig(enable_non_cpu_memory_planning=False), or give each "
-                "method its own state with share_state=False",
-            )
+            raise _unshareable(self.states, method, where)
         written = set(signature.buffers_to_mutate.values())
         for node in module.graph.find_nodes(op="placeholder"):
             target = signature.inputs_to_buffers.get(node.name)
@@ -91,3 +85,29 @@ class SharedArena:
         """Write the size into all methods; ExecuTorch calls it once for each method's pass."""
         for module in self._modules:
             module.meta[SIZES][_ARENA] = self._size + _PADDING
+
+
+def warn_of_devices(plan: Plan, strict: bool) -> None:
+    """Say before anything is compiled that emission will refuse a plan as it is by default.
+
+    Raises:
+        LoweringError: Under `strict`.
+    """
+    states = [state for state in plan.state if state.shared]
+    sharing = {method for state in states for method in state.targets}
+    for own in plan.methods:
+        away = {str(each.device): None for each in own.partitions if not each.device.is_cpu}
+        if away and own.method in sharing:
+            warn_or_raise(_unshareable(states, own.method, " and ".join(away)), strict)
+            return
+
+
+def _unshareable(states: Sequence[SharedState], method: str, where: str) -> LoweringError:
+    return LoweringError(
+        "to_executorch",
+        f"methods share state, {listed([str(state) for state in states], 3)}, and {method!r} has "
+        f"memory on {where}, which no loader of ExecuTorch can share",
+        "leave out the plugin that needs it, plan memory without devices with "
+        "ExecutorchBackendConfig(enable_non_cpu_memory_planning=False), or give each method its "
+        "own state with share_state=False, or --no-share-state",
+    )

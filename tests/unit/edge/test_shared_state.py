@@ -431,7 +431,13 @@ def test_views_of_one_buffer_in_two_methods_are_refused():
 
 def test_memory_that_no_loader_shares_is_refused():
     away = Accelerator(ops=("add.Tensor",), device=Device("cuda", 0))
-    lowered = Lowerer([away]).lower(pair())
+    # It is said before anything is compiled.
+    with pytest.warns(EtdevWarning, match="'add' has memory on cuda:0, which no loader"):
+        Lowerer([away]).plan(pair())
+    with pytest.raises(LoweringError, match="'add' has memory on cuda:0, which no loader"):
+        Lowerer([away], strict=True).plan(pair())
+    with pytest.warns(EtdevWarning, match="methods share state"):
+        lowered = Lowerer([away]).lower(pair())
     with pytest.raises(LoweringError, match="'add' has memory on other devices, which no loader"):
         lowered.to_executorch()
     config = ExecutorchBackendConfig(enable_non_cpu_memory_planning=False)
