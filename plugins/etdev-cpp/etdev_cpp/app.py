@@ -47,8 +47,9 @@ are loaded:
 ```"""
 # In model.h of a program with delegates on a GPU. Each would run on a stream of its own, where the
 # next one could read a value too early; ExecuTorch's copies take the guard's stream, too.
+_GUARD = "executorch/extension/cuda/caller_stream.h"
 _STREAM = {
-    "stream_header": "#include <executorch/extension/cuda/caller_stream.h>\n",
+    "stream_header": f"#include <{_GUARD}>\n",
     "stream": """
   // The CUDA stream on which all delegates run, one after another; null is the default stream. A
   // call returns after its outputs are copied.
@@ -63,6 +64,7 @@ def write(
     folder: Path | None = None,
     data: Path | None = None,
     target: Target | None = None,
+    vendors: Sequence[Path] = (),
 ) -> Path:
     """Write a project around a .pte, or nothing of it, and return its folder.
 
@@ -71,6 +73,7 @@ def write(
         folder: The folder of the project, which must not exist; `net-app` for net.pte if None.
         data: Its .ptd; None searches next to the .pte.
         target: Where it will run; None for this machine.
+        vendors: Libraries with backends and kernels that ExecuTorch's don't have, which are copied.
 
     Raises:
         EtdevError: The folder exists, or no library has a kernel or a backend of the .pte.
@@ -82,13 +85,13 @@ def write(
         raise EtdevError(str(folder), "is there already", "name another folder")
     numbers = source.unpack(numbers_of)
     methods = methods_of(source.artifact, source.plan, sum(numbers.get(LENGTH, ())))
-    texts = rendered(source.artifact, methods, data, target, numbers)
+    texts = rendered(source.artifact, methods, data, target, numbers, vendors)
     with files.unseen(folder) as draft, files.writing(folder):
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8", newline="\n")
         for name in _SCRIPTS:
             (draft / name).chmod(0o755)
-        for file in filter(None, (program, data)):
+        for file in filter(None, (program, data, *vendors)):
             shutil.copyfile(file, draft / file.name)
         lines = [_example(source, method, draft) for method in methods]
         (draft / "calls.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -96,12 +99,13 @@ def write(
     return folder
 
 
-def rendered(
+def rendered(  # noqa: PLR0913 - all but the first two have defaults
     artifact: Artifact,
     methods: Sequence[Method],
     data: Path | None = None,
     target: Target | None = None,
     numbers: dict[str, list[int]] | None = None,
+    vendors: Sequence[Path] = (),
 ) -> dict[str, str]:
     """Return the text of each file of a project, by its name.
 
@@ -110,16 +114,21 @@ def rendered(
     program = Path(artifact.path)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", program.stem)
     wheel = Place(target).wheel() if target else Wheel.here()
-    needed = linked(names_in(artifact.methods), wheel.libraries())
+    own = [_linkable(path) for path in vendors]
+    needed = linked(names_in(artifact.methods), [*wheel.libraries(), *own])
     if needed.missing:
-        what = f"no library of ExecuTorch's wheel has {', '.join(needed.missing)}"
-        raise RunError(artifact.path, what, "link the libraries of their vendors yourself")
-    compiler = Place(target).compiler().words if target else ("c++",)
-    libraries = list(needed.libraries)
-    copied = [program.name, *([data.name] if data else [])]
-    paths = ("kProgram", "kData")[: len(copied)]
+        given = "".join(f", nor {library.path.name}," for library in own)
+        what = f"no library of ExecuTorch's wheel{given} has {', '.join(needed.missing)}"
+        raise RunError(artifact.path, what, "give those of their vendors with --library FILE")
     delegates = [delegate for method in artifact.methods for delegate in method.delegates]
     on_gpu = any(delegate.device.type == "cuda" for delegate in delegates)
+    if on_gpu and not any((folder / _GUARD).exists() for folder in wheel.includes):
+        what = f"its delegates on a GPU share a stream, and this ExecuTorch has no {_GUARD}"
+        raise RunError(artifact.path, what, "install ExecuTorch's wheel for CUDA")
+    compiler = Place(target).compiler().words if target else ("c++",)
+    libraries = [library for library in needed.libraries if library not in own] + own
+    read = [program.name, *([data.name] if data else [])]
+    paths = ("kProgram", "kData")[: len(read)]
     values = {
         **interface.rendered(artifact, methods),
         **generation.parts(artifact, numbers or {}, name),
@@ -138,8 +147,9 @@ def rendered(
         **_on_device(name, target, libraries),
         "toolchain": f" -DCMAKE_TOOLCHAIN_FILE={_TOOLCHAIN}" if target else "",
         "libraries": " ".join(f"-l{library.name}" for library in libraries),
-        "shared": " ".join(library.path.name for library in libraries),
-        "data": " ".join(copied),
+        "shared": " ".join(lib.path.name for lib in libraries if lib not in own),
+        "vendors": "".join(f" -l{library.name}" for library in own),
+        "data": " ".join([*read, *(library.path.name for library in own)]),
         "beside": f" and `{data.name}`" if data else "",
         "constants": f'  static constexpr const char* kData = "{data.name}";' if data else "",
         "share_arenas": str(artifact.shares_state).lower(),
@@ -160,6 +170,13 @@ def rendered(
     return loop | {
         name: Template(entry.read_text("utf-8")).substitute(values) for entry, name in names.items()
     }
+
+
+def _linkable(path: Path) -> Library:
+    """Return a vendor's library, whose name has to be one for the linker."""
+    if not re.fullmatch(r"lib.+\.(so|dylib)", path.name):
+        raise EtdevError(str(path), "has a name that linkers don't look for", "call it libNAME.so")
+    return Library.at(path)
 
 
 def _on_device(name: str, target: Target | None, libraries: Sequence[Library]) -> dict[str, Any]:

@@ -20,9 +20,24 @@ APP = Document("etdev.app", 1)
 @click.argument("folder", type=options.FILE, required=False)
 @options.data
 @options.target
+@click.option(
+    "--library",
+    "libraries",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="A vendor's shared library, libNAME.so, with a backend or kernels that ExecuTorch's wheel "
+    "lacks; it is copied. Repeatable.",
+)
 @options.as_json
 @options.debug
-def command(program: Path, folder: Path | None, data: Path | None, target: Target | None) -> None:
+def command(
+    program: Path,
+    folder: Path | None,
+    data: Path | None,
+    target: Target | None,
+    libraries: tuple[Path, ...],
+) -> None:
     """Write a C++ project that runs PROGRAM, a .pte.
 
     FOLDER is that of the project, net-app for net.pte if left out. It has the .pte, model.h with
@@ -37,6 +52,7 @@ def command(program: Path, folder: Path | None, data: Path | None, target: Targe
     ./build.sh
     ./build/net calls.txt
     etdev new app net.pte --target pi
+    etdev new app net.pte --library libnpu_backend.so
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """  # noqa: D301 - click reads the escape
@@ -44,7 +60,7 @@ def command(program: Path, folder: Path | None, data: Path | None, target: Targe
         from etdev_cpp.app import write
 
         say("write", str(folder or ""))
-        written = write(program, folder, data, target)
+        written = write(program, folder, data, target, libraries)
     files = [str(path) for path in sorted(written.rglob("*"))]
     body = {"program": str(program), "folder": str(written), "files": files}
     report(lambda: APP.stamped(body), [*files, f"\nnext: cd {written} && ./build.sh"])

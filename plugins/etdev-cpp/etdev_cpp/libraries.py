@@ -28,6 +28,11 @@ class Library:
     size_bytes: int
     path: Path
 
+    @classmethod
+    def at(cls, path: Path) -> Library:
+        """Return the library in a file."""
+        return cls(path.stat().st_size, path)
+
     @property
     def name(self) -> str:
         """Its name for the linker, as in `-lexecutorch`."""
@@ -88,7 +93,7 @@ def libraries_in(package: Path) -> tuple[Library, ...]:
     """Return the libraries for C++ in the folder of ExecuTorch's package."""
     files = [file for file in (package / "lib").glob("*") if file.suffix in _SUFFIXES]
     known = (file for file in files if RUNTIME in file.name or file.stem.endswith(_BACKEND))
-    return tuple(sorted(Library(file.stat().st_size, file) for file in known))
+    return tuple(sorted(map(Library.at, known)))
 
 
 def linked(names: Iterable[str], known: Sequence[Library] | None = None) -> Linked:

@@ -27,6 +27,7 @@ from etdev import Device, Lowerer
 from etdev.app import ProgramFile
 from etdev.errors import RunError
 from etdev.pte.read import read
+from etdev.testing.fakes import FAKE, Accelerator
 from etdev.upstream.trees import flat
 from etdev.verify.output_error import compare
 
@@ -411,6 +412,78 @@ def test_a_backend_that_the_wheel_lacks_is_named(mlp_pte):
     with pytest.raises(RunError) as caught:
         texts_of(evolve(artifact, methods=(evolve(method, delegates=foreign),)))
     assert caught.value.what == "no library of ExecuTorch's wheel has MyBackend"
+    assert caught.value.cure == "give those of their vendors with --library FILE"
+
+
+# A backend for ExecuTorch's runtime, as a vendor would ship it: it doubles its input.
+BACKEND = """\
+#include <executorch/runtime/backend/interface.h>
+using namespace executorch::runtime;
+class Doubling final : public BackendInterface {
+ public:
+  bool is_available() const override { return true; }
+  Result<DelegateHandle*> init(
+      BackendInitContext&, FreeableBuffer*, ArrayRef<CompileSpec>) const override {
+    return reinterpret_cast<DelegateHandle*>(1);
+  }
+  Error execute(BackendExecutionContext&, DelegateHandle*, Span<EValue*> args) const override {
+    auto in = args[0]->toTensor(), out = args[args.size() - 1]->toTensor();
+    for (int i = 0; i < in.numel(); ++i) {
+      out.mutable_data_ptr<float>()[i] = 2 * in.const_data_ptr<float>()[i];
+    }
+    return Error::Ok;
+  }
+};
+static Doubling doubling;
+static auto registered = register_backend({"NAME", &doubling});
+"""
+
+
+class Doubled(nn.Module):
+    """What the vendor's backend computes, and then a kernel."""
+
+    def forward(self, x):
+        return (x + x).sin()
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("by", ["build.sh", "cmake"])
+def test_an_app_links_a_vendors_library(tmp_path, by):
+    lowered = Lowerer([Accelerator(ops=("add.Tensor",))]).lower(Doubled(), (torch.ones(2, 3),))
+    path = lowered.save(tmp_path / "net.pte")
+    source, library = tmp_path / "backend.cpp", tmp_path / "libvendor_backend.so"
+    source.write_text(BACKEND.replace("NAME", FAKE))
+    flags = [*Wheel.here().compile_flags(), "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run(["g++", *flags, str(source)], check=True)
+    folder = tmp_path / "app"
+    succeeds("new app", path, folder, "--library", library)
+    library.unlink()
+    if by == "build.sh":
+        binary = built(folder)
+    elif shutil.which("cmake"):
+        run("cmake -B build", folder)
+        run("cmake --build build", folder)
+        run(f"cmake --install build --prefix {tmp_path / 'away'}", folder)
+        binary = binary_in(tmp_path / "away")
+    else:
+        pytest.skip("there is no cmake here")
+    calls = [("forward", (torch.randn(2, 3),)) for _ in range(3)]
+    assert_prints(folder, calls, {"forward": Doubled()}, binary=binary)
+
+
+def test_a_vendors_library_without_the_backend_or_a_linkers_name_is_refused(mlp_pte, tmp_path):
+    other = tmp_path / "libother.so"
+    other.write_bytes(b"\0OtherBackend\0")
+    artifact = read(mlp_pte)
+    (method,) = artifact.methods
+    foreign = [evolve(delegate, backend_id="MyBackend") for delegate in method.delegates]
+    program = evolve(artifact, methods=(evolve(method, delegates=foreign),))
+    with pytest.raises(RunError) as caught:
+        rendered(program, [], vendors=[other])
+    assert caught.value.what == "no library of ExecuTorch's wheel, nor libother.so, has MyBackend"
+    wrong = other.rename(tmp_path / "other.so")
+    told = fails("new app", mlp_pte, tmp_path / "app", "--library", wrong)
+    assert told == f"{wrong}: has a name that linkers don't look for; call it libNAME.so"
 
 
 # Stands in for the two libraries of ExecuTorch's CUDA wheel, and for the header that declares the
@@ -454,6 +527,14 @@ def test_only_a_program_for_a_gpu_has_one_stream_for_its_delegates(mlp_pte, cuda
     # As the CUDA delegate's library needs it.
     assert "-lexecutorch_extension_cuda" in texts["build.sh"]
     assert "libexecutorch_extension_cuda.so" in texts["CMakeLists.txt"]
+
+
+def test_a_vendors_library_for_a_gpu_needs_the_stream_of_executorchs_cuda_wheel(mlp_pte, tmp_path):
+    library = tmp_path / "libbackend.so"
+    library.write_bytes(b"\0CudaBackend\0")
+    with pytest.raises(RunError) as caught:
+        rendered(on_gpu(read(mlp_pte)), [], vendors=[library])
+    assert "this ExecuTorch has no executorch/extension/cuda/caller_stream.h" in caught.value.what
 
 
 @pytest.fixture
