@@ -95,18 +95,21 @@ class EagerMethod:
         """
         return self._reference.given(inputs)[0]
 
-    def calls(self, given: Sequence[Sequence[Any]], count: int) -> list[EagerCall]:
+    def calls(self, given: Sequence[Sequence[Any]], count: int, draws: int = 0) -> list[EagerCall]:
         """Call it with flat inputs, and then with fresh ones, each in the state that the last left.
 
         Args:
             given: Inputs of the first calls. Those that eager PyTorch refuses are left out.
             count: Number of calls; those that are not given have inputs like the example's, at the
                 bounds of dynamic sizes.
+            draws: Number of the calls after those that are far from the example; with one or more,
+                sizes between the bounds are tried, too, as in a verification.
 
         Raises:
             VerifyError: Eager PyTorch takes none of the inputs.
         """
-        return session_of(self._reference, given, max(count, len(given))).calls
+        steps = max(count, len(given))
+        return session_of(self._reference, given, steps, bool(draws), draws).calls
 
     @cached_property
     def _reference(self) -> Reference:

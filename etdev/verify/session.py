@@ -180,7 +180,11 @@ class Session:
 
 
 def session_of(
-    reference: Reference, given: Sequence[Sequence[Any]], steps: int, resized: bool = False
+    reference: Reference,
+    given: Sequence[Sequence[Any]],
+    steps: int,
+    resized: bool = False,
+    draws: int = 0,
 ) -> Session:
     """Call a method by itself, as `Session.play` does.
 
@@ -188,7 +192,7 @@ def session_of(
         VerifyError: Eager PyTorch takes none of the inputs.
     """
     session = Session(reference, Oracle([reference]), given)
-    list(session.play(steps, resized))
+    list(session.play(steps, resized, draws))
     session.require()
     return session
 

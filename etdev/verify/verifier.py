@@ -23,6 +23,7 @@ from etdev.runtime.child import ChildResult
 from etdev.runtime.inputs import prepared
 from etdev.runtime.run import run_series
 from etdev.runtime.runners import PYTHON, Runner, verifying
+from etdev.schema.pins import PORTABLE
 from etdev.schema.stopwatch import Listener
 from etdev.schema.target import Target
 from etdev.schema.wording import counted
@@ -36,7 +37,11 @@ from etdev.verify.verification import Coverage, EdgeCall, Verification
 STEPS = 3
 # Drawn calls of a method take about this long together; two are made however long they take.
 _DRAWN_S = 0.015
-_CURE = "don't ship it; leave out the plugin or op at fault, or report what `etdev reduce` finds"
+_CURE = (
+    "don't ship it; leave out the plugin or op at fault, or report what `etdev reduce "
+    "net.py:model{chosen} -o fault` finds, with a function net.py:model that returns the model "
+    "and its inputs"
+)
 # The calls of all methods, in the order in which the .pte repeats them.
 _Series = Sequence[tuple[Session, EagerCall]]
 
@@ -259,7 +264,10 @@ class Verifier:
             cause = "; it is right by itself, so calls of another method disturb it"
         else:
             cause = self._cause(session, own, failed, runner)
-        return VerifyError(f"method {session.name!r}", f"{where}: {problem}{cause}", _CURE)
+        asked = [name for name, _ in self.decided.plan.plugins] if self.decided else []
+        named = [name for name in asked if name != PORTABLE] or asked
+        cure = _CURE.format(chosen=f" --plugin {','.join(named)}" if named else "")
+        return VerifyError(f"method {session.name!r}", f"{where}: {problem}{cause}", cure)
 
     def _right_alone(self, series: _Series, runner: Runner) -> bool:
         """Return True if the last method is right without those that share no state with it."""

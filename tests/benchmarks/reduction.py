@@ -142,11 +142,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
         yield f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |"
 
 
-def _cells(name: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    failure = f"{row['kind']} in {row['flow']}"
-    return name, row["model"], failure, *_counts(row), row.get("script", "not run")
-
-
 def _counts(row: Mapping[str, Any]) -> tuple[Any, ...]:
     ops = ", ".join(op.removeprefix("aten.") for op in row["ops"])
     return row["nodes"], ops, row["trials"], row["seconds"], row.get("load", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any
 
 from attrs import frozen
 from etdev_reduce.flows import PORTABLE
@@ -16,20 +15,21 @@ class Breaking:
     """Lowers with portable kernels, but does what `kind` says."""
 
     kind: str
+    maker = name = "breaking"
 
     @property
-    def name(self) -> str:
-        """Its name in reports."""
-        return "breaking"
+    def statements(self) -> str:
+        """Its statements."""
+        return f"from support import breaking\nbreaking.lower({self.kind!r})\n{PORTABLE.statements}"
 
-    def lower(self, program: Any) -> bytes:
-        """Lower a program, or not."""
-        if self.kind == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if self.kind == "hang":
-            time.sleep(600)
-        if self.kind == "error":
-            raise ValueError("node aten_add_3 is no good")
-        if self.kind == "missing":
-            raise ModuleNotFoundError("No module named 'npu'")
-        return PORTABLE.lower(program)
+
+def lower(kind: str) -> None:
+    """Do what a kind of flow does before it lowers."""
+    if kind == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "hang":
+        time.sleep(600)
+    if kind == "error":
+        raise ValueError("node aten_add_3 is no good")
+    if kind == "missing":
+        raise ModuleNotFoundError("No module named 'npu'")

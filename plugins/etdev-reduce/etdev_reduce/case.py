@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import builtins
-import keyword
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
+from textwrap import indent
 from typing import Any
 
 import torch
 from attrs import define, evolve, field, frozen
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.node import map_aggregate, map_arg
 from torch.utils import _pytree as pytree
 
 from etdev import EtdevError
+from etdev.edge import reference
+from etdev_reduce import values
 from etdev_reduce.failure import first_line
-from etdev_reduce.values import CAPTURED, Value, literal
 
 _VIEWS = (
     *("view", "reshape", "permute", "transpose", "unsqueeze", "squeeze", "expand", "slice"),
@@ -26,6 +27,9 @@ _VIEWS = (
     *("quantize_per_tensor", "dequantize_per_tensor", "quantize_per_channel"),
     *("dequantize_per_channel", "contiguous", "lift_fresh_copy", "flatten"),
 )
+_INIT = "    def __init__(self):\n        super().__init__()\n"
+# What fx writes behind a statement, to free values early.
+_FREED = re.compile(r";  (?:\w+ = )+None$", re.MULTILINE)
 
 
 # Not slotted, for its cached members.
@@ -35,65 +39,85 @@ class Recording:
 
     Args:
         program: The program.
-        calls: The values by name of the node, for each call; the first is what it is exported with.
-        constants: Names of the nodes that are computed from weights alone.
+        drawn: For each call, whether it is far from the example.
+        calls: The values by name of the node, by number of the call.
+        states: Names of the inputs that are buffers or parameters which calls write to.
+        constants: Names of the other weights, and of nodes that are computed from these alone.
     """
 
     program: ExportedProgram
-    calls: Sequence[Mapping[str, Any]]
+    drawn: Sequence[bool]
+    calls: dict[int, Mapping[str, Any]] = field(factory=dict, init=False)
+    states: frozenset[str] = field(init=False)
     constants: frozenset[str] = field(init=False)
 
     @classmethod
-    def of(cls, program: ExportedProgram, calls: Iterable[Sequence[Any]]) -> Recording:
-        """Call a program in eager PyTorch with flat inputs, each time in its first state.
+    def of(
+        cls,
+        program: ExportedProgram,
+        calls: Sequence[Sequence[Any]],
+        inner: Container[int] | None = None,
+        drawn: Sequence[bool] = (False,),
+    ) -> Recording:
+        """Call a program in eager PyTorch, each time in the state of the last.
+
+        Args:
+            program: The program.
+            calls: The flat inputs of each call.
+            inner: Numbers of the calls whose inner values are kept beside inputs and weights; None
+                for all.
+            drawn: For each call, whether it is far from the example.
 
         Raises:
             EtdevError: Eager PyTorch can't run it.
         """
-        specs = program.graph_signature.input_specs
+        recording, signature = cls(program, drawn), program.graph_signature
         held = {**program.constants, **program.state_dict}
-        recorded = []
-        for inputs in calls:
-            given = iter(inputs)
-            arguments = [held[s.target] if s.target in held else next(given) for s in specs]
-            arguments = pytree.tree_map_only(torch.Tensor, torch.clone, arguments)
-            recorder = _Recorder(program.graph_module, garbage_collect_values=False)
+        held = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, held)
+        specs = (spec for spec in signature.input_specs if spec.arg.name in recording.states)
+        written = {spec.target for spec in specs}
+        held |= {name: held[name].clone() for name in written}
+        for number, inputs in enumerate(calls):
+            given = iter(pytree.tree_map_only(torch.Tensor, torch.clone, [*inputs]))
+            names = (spec.target for spec in signature.input_specs)
+            arguments = [held[name] if name in held else next(given) for name in names]
+            recorder = _Recorder(recording, inner is None or number in inner)
             try:
                 with torch.no_grad():
-                    recorder.run(*arguments)
+                    results = recorder.run(*arguments)
             except Exception as error:
                 what = f"can't be run in eager PyTorch: {first_line(error)}"
                 raise EtdevError("the model", what, "give inputs that it takes") from error
-            recorded.append(recorder.seen)
-        return cls(program, recorded)
+            pairs = zip(signature.output_specs, results, strict=True)
+            held |= {spec.target: value for spec, value in pairs if spec.target in held}
+            recording.calls[number] = recorder.seen
+        return recording
 
     def __attrs_post_init__(self) -> None:
-        signature = self.program.graph_signature
-        held = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
-        held |= {*signature.inputs_to_lifted_tensor_constants}
-        for node in self.program.graph.nodes:
-            inputs = node.all_input_nodes
-            if node.op == "call_function" and inputs and all(n.name in held for n in inputs):
-                held.add(node.name)
-        self.constants = frozenset(held)
+        specs = self.program.graph_signature.input_specs
+        held = {spec.target: spec.arg.name for spec in specs if spec.target}
+        written = {held[name] for name in reference.written(self.program) if name in held}
+        # A function returns new values instead, and takes the old ones as inputs.
+        is_function = bool(self.program.graph_signature.buffers_to_mutate)
+        self.states = frozenset() if is_function else frozenset(written)
+        known = {*held.values()} - written
+        for node in self.nodes:
+            if node.all_input_nodes and all(n.name in known for n in node.all_input_nodes):
+                known.add(node.name)
+        self.constants = frozenset(known)
+
+    def key(self, name: str, call: int) -> str:
+        """Return the key under which sources read the value of a node in a call."""
+        return name if name in self.constants else f"{name}_of_call_{call}"
 
     def values(self) -> dict[str, Any]:
-        """Return all tensors by the keys under which sources read them."""
+        """Return all tensors by their keys."""
         return {
             self.key(name, number): value
-            for number, call in enumerate(self.calls)
+            for number, call in self.calls.items()
             for name, value in call.items()
             if isinstance(value, torch.Tensor)
         }
-
-    def key(self, name: str, call: int) -> str:
-        """Return the key of the value of a node in a call."""
-        return name if name in self.constants else f"{name}.{call}"
-
-    @cached_property
-    def is_dynamic(self) -> bool:
-        """True if a size varies."""
-        return bool(self.program.range_constraints)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -107,37 +131,39 @@ class Recording:
         An op is in one group with its dequantised inputs, its quantised output and the items of its
         result, so that patterns which a backend takes as a whole stay whole.
         """
-        order = {node: number for number, node in enumerate(self.nodes)}
         group: dict[Node, list[Node]] = {}
         for node in self.nodes:
-            inputs = [n for n in node.all_input_nodes if n.op == "call_function"]
+            inputs = [n for n in node.all_input_nodes if n in group]
             name = _short(node)
-            if inputs and (name == "getitem" or name.startswith("quantize_per")):
-                group[node] = group[inputs[0]]
-            else:
-                group[node] = []
-            group[node].append(node)
-            for own in inputs:
-                is_private = _short(own).startswith("dequantize_per") and len(own.users) == 1
-                if is_private and group[own] is not group[node]:
-                    group[node][:0] = group[own]
-                    group.update(dict.fromkeys(group[own], group[node]))
-        kept = {id(members): tuple(members) for members in group.values()}
-        return sorted(kept.values(), key=lambda members: order[members[0]])
+            joins = inputs and (name == "getitem" or name.startswith("quantize_per"))
+            own = group[inputs[0]] if joins else []
+            own.append(node)
+            group[node] = own
+            for given in inputs:
+                is_private = _short(given).startswith("dequantize_per") and len(given.users) == 1
+                if is_private and group[given] is not own:
+                    own[:0] = group[given]
+                    group.update(dict.fromkeys(group[given], own))
+        return list({id(own): tuple(own) for own in group.values()}.values())
 
 
 class _Recorder(Interpreter):
-    """An interpreter that keeps a copy of each value, which a later op may write to."""
+    """An interpreter that keeps a copy of each value which a later op may write to."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(self, recording: Recording, inner: bool) -> None:
+        super().__init__(recording.program.graph_module)
         self.seen: dict[str, Any] = {}
+        self._recording, self._inner = recording, inner
 
     def run_node(self, n: Node) -> Any:
         """Run a node, and copy its result, in an order that the runtime takes as an input."""
         value = super().run_node(n)
-        copied = _copied if n.op == "placeholder" else _ordered
-        if n.op != "output":
+        known = next(iter(self._recording.calls.values()), {})
+        is_given = n.op == "placeholder"
+        if n.name in self._recording.constants and (is_given or n.name in known):
+            self.seen[n.name] = known.get(n.name, value)
+        elif is_given or (self._inner and n.op == "call_function"):
+            copied = _copied if is_given else _ordered
             self.seen[n.name] = pytree.tree_map_only(torch.Tensor, copied, value)
         return value
 
@@ -178,15 +204,15 @@ class Case:
 
     @property
     def computing(self) -> list[Node]:
-        """The nodes that compute, without views, casts and quantisers."""
-        return [node for node in self.nodes if _short(node) not in _VIEWS]
+        """The nodes that compute, or all if there are only views, casts and quantisers."""
+        return [node for node in self.nodes if _short(node) not in _VIEWS] or [*self.nodes]
 
     @property
     def reads(self) -> list[Node]:
         """The nodes that the case doesn't compute and reads, in order of use."""
         own = {*self.nodes}
         found = (self._known(n) for node in self.nodes for n in node.all_input_nodes)
-        # Branches of control flow are written where they are called.
+        # Branches of control flow are members of the module.
         return list(dict.fromkeys(n for n in found if n not in own and n.op != "get_attr"))
 
     @property
@@ -194,27 +220,22 @@ class Case:
         """The nodes whose values nothing in the case reads, and those that the program returns."""
         read = {self._known(n) for node in self.nodes for n in node.all_input_nodes}
         returned = {*self.recording.program.graph_signature.user_outputs}
-        first = self.recording.calls[self.calls[0]]
         ends = (node for node in self.nodes if node not in read or node.name in returned)
-        return [node for node in ends if _is_tensors(first.get(node.name))]
-
-    def value(self, node: Node, call: int) -> Value:
-        """Return how the value of a node is made in a call."""
-        captured = self.recording.calls[call][node.name]
-        is_tensor = isinstance(captured, torch.Tensor)
-        return Value(captured, self.fills.get(node.name, CAPTURED) if is_tensor else CAPTURED)
+        return [node for node in ends if _is_tensors(node.meta.get("val"))]
 
     @property
     def tensors(self) -> list[Node]:
         """The tensors that it reads."""
-        return [
-            n for n in self.reads if isinstance(self.value(n, self.calls[0]).captured, torch.Tensor)
-        ]
+        return [n for n in self.reads if isinstance(self.captured_value(n), torch.Tensor)]
 
     @property
     def captured(self) -> list[str]:
         """Names of the tensors that it reads as they were in the user's model."""
-        return [node.name for node in self.tensors if not self.fills.get(node.name)]
+        return [node.name for node in self.tensors if node.name not in self.fills]
+
+    def captured_value(self, node: Node) -> Any:
+        """Return the value of a node in the first call; None if it has none."""
+        return self.recording.calls[self.calls[0]].get(node.name)
 
     def without(self, node: Node, instead: Node) -> Case:
         """Return the case with another node's value in place of a node's."""
@@ -228,135 +249,95 @@ class Case:
 
     def source(self) -> str:
         """Return the case as Python: `Model`, `model`, `calls` and `dynamic_shapes`."""
-        weights = [n for n in self.tensors if n.name in self.recording.constants]
+        held = self.recording.constants | self.recording.states
+        weights = [n for n in self.tensors if n.name in held]
         inputs = [n for n in self.tensors if n not in weights]
-        names = {node: _identifier(node.name) for node in (*self.nodes, *self.reads)}
-        arguments = {n: f"self.{names[n]}" if n in weights else names[n] for n in names}
-        constants = {
-            n: self.value(n, self.calls[0]).source("", {}, {})
-            for n in self.reads
-            if n not in self.tensors
-        }
-        written = _Writer({**arguments, **constants}, self)
-        body = [line for node in self.nodes for line in written.lines(node)]
-        body.append(f"return ({''.join(f'{arguments[n]}, ' for n in self.outputs)})")
-        made = [
-            f"self.register_buffer({names[n]!r}, {self._made(n, self.calls[0])})" for n in weights
-        ]
-        head = "class Model(torch.nn.Module):\n"
-        if made:
-            lines = "\n".join(f"        {line}" for line in made)
-            head += f"    def __init__(self):\n        super().__init__()\n{lines}\n\n"
-        taken = ", ".join(["self", *(names[n] for n in inputs)])
-        lines = "\n".join(f"        {line}" for line in body)
+        graph = self._graph(inputs, weights)
+        made = (
+            f"self.register_buffer({n.name!r}, {self._made(n, self.calls[0])})" for n in weights
+        )
+        model = self._module("Model", graph, self.recording.program.graph_module, made)
         calls = [f"({''.join(f'{self._made(n, call)}, ' for n in inputs)})" for call in self.calls]
         given = f"calls = [{', '.join(calls)}]"
         shapes = self._dynamic_shapes(inputs) if self.dynamic else "None"
         return (
-            f"{head}    def forward({taken}):\n{lines}\n\n\n"
-            f"torch.manual_seed(0)\nmodel = Model().eval()\n{given}\ndynamic_shapes = {shapes}\n"
+            f"{model}torch.manual_seed(0)\nmodel = Model().eval()\n{given}\n"
+            f"dynamic_shapes = {shapes}\n"
         )
-
-    def _made(self, node: Node, call: int) -> str:
-        key = self.recording.key(node.name, call)
-        return self.value(node, call).source(key, self.sizes, self.dtypes)
 
     def kept(self) -> dict[str, Any]:
         """Return the captured values that the source reads, by key."""
         return {
-            self.recording.key(node.name, call): self.value(node, call).captured
-            for node in self.tensors
+            self.recording.key(name, call): self.recording.calls[call][name]
+            for name in self.captured
             for call in self.calls
-            if not self.fills.get(node.name)
         }
+
+    def _made(self, node: Node, call: int) -> str:
+        """Return the source of the value of a tensor in a call."""
+        value, fill = self.recording.calls[call][node.name], self.fills.get(node.name)
+        shape = [self.sizes.get(size, size) for size in value.shape]
+        dtype = self.dtypes.get(value.dtype, value.dtype)
+        if fill:
+            return values.made(value, fill, shape, dtype)
+        return values.captured(value, self.recording.key(node.name, call), shape, dtype)
+
+    def _graph(self, inputs: Sequence[Node], weights: Sequence[Node]) -> Graph:
+        graph = Graph()
+        # Numbers that it reads stand in the source.
+        known: dict[Node, Any] = {node: self.captured_value(node) for node in self.reads}
+        known |= {node: graph.placeholder(node.name) for node in inputs}
+        known |= {node: graph.get_attr(node.name) for node in weights}
+        for node in self.nodes:
+            branches = (n for n in node.all_input_nodes if n.op == "get_attr")
+            known |= {n: graph.get_attr(str(n.target)) for n in branches if n not in known}
+            known |= {n: known[self._known(n)] for n in node.all_input_nodes if n in self.aliases}
+            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = graph.create_node(node.op, node.target, args, kwargs, name=node.name)
+        graph.output(tuple(known[node] for node in self.outputs))
+        return graph
+
+    def _module(
+        self, name: str, graph: Graph, owner: GraphModule, members: Iterable[str] = ()
+    ) -> str:
+        """Return the source of a module, behind those of the branches that it calls."""
+        before, members = "", [*members]
+        for node in graph.nodes:
+            node.args, node.kwargs = map_aggregate((node.args, node.kwargs), self._changed)
+            branch = getattr(owner, str(node.target), None) if node.op == "get_attr" else None
+            if isinstance(branch, GraphModule):
+                kind, inner = name + str(node.target).title().replace("_", ""), Graph()
+                inner.output(inner.graph_copy(branch.graph, {}))
+                before += self._module(kind, inner, branch)
+                members.append(f"self.{node.target} = {kind}()")
+        forward = indent(_FREED.sub("", graph.python_code("self").src).strip(), " " * 4)
+        init = _INIT + indent("\n".join(members), " " * 8) + "\n\n" if members else ""
+        return f"{before}class {name}(torch.nn.Module):\n{init}{forward}\n\n\n"
+
+    def _changed(self, value: Any) -> Any:
+        """Return a number or dtype among the arguments of a node as the case has it."""
+        if isinstance(value, torch.dtype):
+            return self.dtypes.get(value, value)
+        return self.sizes.get(value, value) if type(value) is int else value
 
     def _dynamic_shapes(self, inputs: Sequence[Node]) -> str:
         ranges = self.recording.program.range_constraints
-        shapes = []
-        for node in inputs:
-            dims = {}
-            for dim, size in enumerate(node.meta["val"].shape):
-                if isinstance(size, torch.SymInt):
-                    known = ranges.get(size.node.expr)
-                    bounds = (int(known.lower), int(known.upper)) if known else ()
-                    text = (
-                        f"(min={bounds[0]}, max={bounds[1]})"
-                        if bounds and bounds[1] < 2**31
-                        else ""
-                    )
-                    dims[dim] = f"torch.export.Dim.DYNAMIC{text}"
-            shapes.append(f"{{{', '.join(f'{dim}: {text}' for dim, text in dims.items())}}}")
-        return f"({''.join(f'{shape}, ' for shape in shapes)})"
+        shapes = (
+            ", ".join(
+                f"{dim}: {_dynamic(ranges.get(size.node.expr))}"
+                for dim, size in enumerate(node.meta["val"].shape)
+                if isinstance(size, torch.SymInt)
+            )
+            for node in inputs
+        )
+        return f"({''.join(f'{{{shape}}}, ' for shape in shapes)})"
 
 
-@frozen(eq=False)
-class _Writer:
-    """Writes nodes as statements.
-
-    Args:
-        names: The source of each node's value.
-        case: The case, for its sizes and dtypes.
-    """
-
-    names: dict[Node, str]
-    case: Case
-
-    def lines(self, node: Node) -> Iterator[str]:
-        """Yield the statements of a node, those of its branches first."""
-        for branch in (n for n in node.all_input_nodes if n.op == "get_attr"):
-            module = getattr(branch.graph.owning_module, str(branch.target))
-            self.names[branch] = _identifier(f"{node.name}_{branch.target}")
-            yield from self._branch(self.names[branch], module)
-        kwargs = [f"{key}={self._argument(value)}" for key, value in node.kwargs.items()]
-        arguments = [self._argument(value) for value in node.args]
-        if _short(node) == "getitem":
-            call = f"{arguments[0]}[{arguments[1]}]"
-        else:
-            call = f"{_callable(node.target)}({', '.join([*arguments, *kwargs])})"
-        name = self.names.setdefault(node, _identifier(node.name))
-        yield f"{name} = {call}"
-
-    def _branch(self, name: str, module: GraphModule) -> Iterator[str]:
-        nodes = list(module.graph.nodes)
-        taken = [node for node in nodes if node.op == "placeholder"]
-        for node in taken:
-            self.names[node] = _identifier(f"{name}_{node.name}")
-        yield f"def {name}({', '.join(self.names[node] for node in taken)}):"
-        for node in nodes:
-            if node.op == "call_function":
-                self.names[node] = _identifier(f"{name}_{node.name}")
-                yield from (f"    {line}" for line in self.lines(node))
-            elif node.op == "output":
-                yield f"    return {self._argument(node.args[0])}"
-
-    def _argument(self, value: Any) -> str:
-        if isinstance(value, Node):
-            return self.names[self.case._known(value)]
-        if isinstance(value, slice):
-            return f"slice({value.start}, {value.stop}, {value.step})"
-        if isinstance(value, (list, tuple)):
-            items = ", ".join(map(self._argument, value))
-            return f"[{items}]" if isinstance(value, list) else f"({items}{',' * bool(items)})"
-        if isinstance(value, torch.dtype):
-            return str(self.case.dtypes.get(value, value))
-        return literal(value, self.case.sizes)
-
-
-def _callable(target: Any) -> str:
-    if isinstance(target, HigherOrderOperator):
-        return f"torch.ops.higher_order.{target.__name__}"
-    if isinstance(target, OpOverload):
-        return f"torch.ops.{target}"
-    module = target.__module__.replace("_operator", "operator")
-    return f"{module}.{target.__name__}"
-
-
-def _identifier(name: str) -> str:
-    name = re.sub(r"\W", "_", name)
-    is_taken = (
-        keyword.iskeyword(name) or hasattr(builtins, name) or name in ("torch", "operator", "math")
-    )
-    return f"{name}_" if is_taken else name
+def _dynamic(known: Any) -> str:
+    """Return the source of a size that varies within known bounds, if they are known."""
+    is_bounded = known is not None and known.upper < 2**31
+    bounds = f"(min={int(known.lower)}, max={int(known.upper)})" if is_bounded else ""
+    return f"torch.export.Dim.DYNAMIC{bounds}"
 
 
 def _short(node: Node) -> str:

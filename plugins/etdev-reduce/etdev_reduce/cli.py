@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev import EtdevError
 from etdev.app import Command, Document, Sheet, files, options, report, working
 from etdev_reduce.report import is_report
 
@@ -34,7 +33,6 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
     "--partitioner", metavar="MODULE:CLASS",
     help="A partitioner for ExecuTorch's flow, instead of those of the plugins.",
 )  # fmt: skip
-@click.option("--method", help="Reduce this method alone.")
 @click.option("--inputs", type=options.FILE, help="Inputs of a call that fails, by torch.save.")
 @click.option(
     "--tolerance", type=float,
@@ -60,7 +58,6 @@ def command(  # noqa: PLR0913 - an argument for each option
     output: Path,
     flow: str,
     partitioner: str | None,
-    method: str | None,
     inputs: Path | None,
     slow: float | None,
     keep_weights: bool,
@@ -99,19 +96,14 @@ def command(  # noqa: PLR0913 - an argument for each option
         from etdev_reduce.reduction import reduce
 
         methods = sources.methods(source, say)
-        if method and method not in methods:
-            raise EtdevError(source, f"has no method {method!r}", f"it has {', '.join(methods)}")
-        chosen = {n: EagerMethod(own) for n, own in methods.items() if method in (None, n)}
-        given = sources.load_inputs(inputs) if inputs else None
-        flows = flows_of(flow, partitioner, options.arguments(**lowering))
         result = reduce(
-            chosen,
-            flows,
+            {name: EagerMethod(method) for name, method in methods.items()},
+            flows_of(flow, partitioner, options.arguments(**lowering)),
             budget_s=budget_s,
             tolerance=tolerance,
             slow=slow or 0.0,
             limit_s=limit_s,
-            inputs=given,
+            inputs=sources.load_inputs(inputs) if inputs else None,
             tell=lambda text: say("reduce", text),
         )
         say("write", str(output))

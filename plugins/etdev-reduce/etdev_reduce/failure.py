@@ -25,6 +25,9 @@ class Failure:
         detail: What happened, in one line.
         cause: The first error that ExecuTorch's runtime logged, if any.
         seconds: The time that it took.
+        tolerance: For wrong values, the largest error that would be right, relative to the largest
+            value of the output.
+        call: For wrong values, the number of the call among those of the program.
     """
 
     kind: str
@@ -33,6 +36,8 @@ class Failure:
     detail: str = ""
     cause: str = ""
     seconds: float = 0.0
+    tolerance: float = 0.0
+    call: int = 0
 
     def is_like(self, other: Failure) -> bool:
         """Return True if another program fails in the same way."""

@@ -1,13 +1,16 @@
-"""Flows: the ways from a model to the bytes of a .pte, ExecuTorch's own and etdev's."""
+"""Flows: the ways from a program to the bytes of a .pte, ExecuTorch's own and etdev's, as Python.
+
+The statements of a flow read `program`, which torch.export made, and write `buffer`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from attrs import field, frozen
-from torch.export import ExportedProgram
+from attrs import asdict, field, frozen, has
+
+from etdev import EtdevError, Lowerer
 
 
 @frozen(eq=False)
@@ -25,28 +28,37 @@ class Executorch:
     in_two: bool = False
 
     @property
+    def maker(self) -> str:
+        """Whose fault it is that a program fails."""
+        return self.partitioner.partition("(")[0] or "Portable kernels"
+
+    @property
     def name(self) -> str:
         """Its name in reports."""
         if not self.partitioner:
             return "portable kernels"
-        maker = self.partitioner.partition("(")[0]
         function = "to_edge + to_backend" if self.in_two else "to_edge_transform_and_lower"
-        return f"{function} with {maker}"
+        return f"{function} with {self.maker}"
 
-    def lower(self, program: ExportedProgram) -> bytes:
-        """Lower a program; return the bytes of a .pte."""
-        from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
-
-        scope: dict[str, Any] = {}
-        exec(self.imports, scope)
-        partitioners = eval(f"[{self.partitioner}]", scope)
+    @property
+    def statements(self) -> str:
+        """Its statements, imports first."""
+        lines = self.imports.splitlines()
         if self.in_two:
-            manager = to_edge(program, compile_config=EdgeCompileConfig(_check_ir_validity=False))
-            for partitioner in partitioners:
-                manager = manager.to_backend(partitioner)
+            lines += [
+                "from executorch.exir import EdgeCompileConfig, to_edge",
+                "config = EdgeCompileConfig(_check_ir_validity=False)",
+                "manager = to_edge(program, compile_config=config)",
+                f"for partitioner in [{self.partitioner}]:",
+                "    manager = manager.to_backend(partitioner)",
+            ]
         else:
-            manager = to_edge_transform_and_lower(program, partitioner=partitioners)
-        return bytes(manager.to_executorch().buffer)
+            given = f", partitioner=[{self.partitioner}]" if self.partitioner else ""
+            lines += [
+                "from executorch.exir import to_edge_transform_and_lower",
+                f"manager = to_edge_transform_and_lower(program{given})",
+            ]
+        return "\n".join([*lines, "buffer = manager.to_executorch().buffer\n"])
 
 
 @frozen(eq=False)
@@ -58,21 +70,24 @@ class Etdev:
     """
 
     settings: Mapping[str, Any] = field(factory=dict)
+    maker = "etdev"
 
     @property
     def name(self) -> str:
         """Its name in reports."""
-        plugins = self.settings.get("plugins")
-        names = ", ".join(p if isinstance(p, str) else type(p).__name__ for p in plugins or ())
+        names = ", ".join(self.settings.get("plugins") or ())
         return f"etdev with {names}" if names else "etdev"
 
-    def lower(self, program: ExportedProgram) -> bytes:
-        """Lower a program; return the bytes of a .pte."""
-        from etdev import Lowerer
-
-        with torch.no_grad():
-            lowered = Lowerer(**self.settings).lower(program)
-        return bytes(lowered.to_executorch().buffer)
+    @property
+    def statements(self) -> str:
+        """Its statements, imports first."""
+        given = {key: _plain(value) for key, value in self.settings.items()}
+        chosen = ", ".join(f"{k}={v!r}" for k, v in given.items() if v not in (None, {}, [], ()))
+        return (
+            "from etdev import Lowerer\n"
+            "with torch.no_grad():\n"
+            f"    buffer = Lowerer({chosen}).lower(program).to_executorch().buffer\n"
+        )
 
 
 Flow = Executorch | Etdev
@@ -91,8 +106,6 @@ def flows_of(which: str, partitioner: str | None, settings: Mapping[str, Any]) -
         EtdevError: No plugin says which partitioner its backend has, or one that is named can't
             compile here.
     """
-    from etdev import EtdevError, Lowerer
-
     flows: list[Flow] = [Etdev(settings)] if which != "executorch" else []
     if which == "etdev":
         return flows
@@ -120,3 +133,10 @@ def _source(partitioner: str, options: Mapping[str, Any] | None = None) -> list[
     module, _, name = partitioner.partition(":")
     given = ", ".join(f"{key}={value!r}" for key, value in (options or {}).items())
     return [f"from {module} import {name}", f"{name}({given})"]
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument of `Lowerer` made of what its source can be written of, such as a pin."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return asdict(value) if has(type(value)) else value

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
+
+from etdev.runtime.ending import first_error
+
+# Given a stage, a text, or the result, anything else.
+Tell = Callable[[Any], None]
 
 
 @frozen(eq=False)
@@ -43,47 +47,42 @@ class Fork:
     @property
     def cause(self) -> str:
         """The first error that ExecuTorch's runtime logged, without the place in its code."""
-        found = re.search(r"^[EF] \d.*? executorch:\S+\] (.*)$", self.log, re.MULTILINE)
-        found = found or re.search(
-            r"^\[(?:\w+\.cpp):\d+\] (.*(?:fail|Check|rror).*)$", self.log, re.MULTILINE
-        )
-        return found[1] if found else ""
+        return first_error(self.log.splitlines())
 
 
-def forked(work: Callable[[Callable[[Any], None]], None], limit_s: float, stage: str = "") -> Fork:
+def forked(work: Callable[[Tell], None], limit_s: float, stage: str = "") -> Fork:
     """Work in a fork of this process.
 
     Args:
-        work: Given a function that tells a stage, a text, or the result, anything else.
-        limit_s: Work that takes longer is ended.
+        work: Given a function that tells a stage or the result.
+        limit_s: Work that takes longer is ended, soon also if this process is killed meanwhile.
         stage: The stage that it begins with.
     """
     start, context = time.perf_counter(), multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     result, hangs = None, False
-    with tempfile.TemporaryFile() as said:
-        process = context.Process(target=_work, args=(work, there, said.fileno()))
+
+    def run() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(limit_s) + 5)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        work(there.send)
+
+    with tempfile.TemporaryFile() as log:
+        process = context.Process(target=run)
         process.start()
         there.close()
-        try:
+        # If it died, its exit code says of what.
+        with suppress(EOFError):
             while result is None and not hangs:
                 hangs = not here.poll(max(0.0, limit_s - (time.perf_counter() - start)))
                 told = None if hangs else here.recv()
                 stage, result = (told, None) if isinstance(told, str) else (stage, told)
-        except EOFError:
-            # It died; its exit code says of what.
-            process.join()
-        else:
             process.kill()
-            process.join()
-        said.seek(0)
-        log = said.read().decode(errors="replace")
+        process.join()
+        log.seek(0)
+        text = log.read().decode(errors="replace")
     seconds = time.perf_counter() - start
-    return Fork(result, stage, hangs, process.exitcode or 0, log, seconds)
-
-
-def _work(work: Callable[[Callable[[Any], None]], None], there: Connection, said: int) -> None:
-    """Work in the fork; what it and ExecuTorch print goes to the file `said`."""
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    work(there.send)
+    return Fork(result, stage, hangs, process.exitcode or 0, text, seconds)

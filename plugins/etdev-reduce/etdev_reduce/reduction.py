@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,23 @@ import torch
 from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
-from etdev import EtdevError, VerifyError
+from etdev import EtdevError, Lowerer
 from etdev.app import EagerMethod, files
 from etdev.runtime.child import Child
+from etdev.runtime.ending import ending
+from etdev.schema.method import Method
+from etdev.verify.inputs import DRAWS
+from etdev.verify.oracle import EagerCall
+from etdev.verify.verifier import STEPS
 from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import HANG, RIGHT, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch, Flow
+from etdev_reduce.forks import forked
 from etdev_reduce.report import report
-from etdev_reduce.script import problem, script
-from etdev_reduce.search import Search, Spent, trying
-from etdev_reduce.worker import tolerance_of
+from etdev_reduce.script import MODEL, problem, script
+from etdev_reduce.search import Search, Spent, ddmin, trying
 
 Tell = Callable[[str], None]
-# Calls that a method is tried with, if no inputs are given.
-_CALLS = 3
 # Time in seconds for the values of a case, and for the flows that it is tried in, at the end.
 _LAST_S = 120.0
 
@@ -37,7 +42,6 @@ class Reduction:
     Args:
         case: The smallest case.
         failure: How it fails.
-        first: How the whole model fails.
         flow: The flow that both went.
         flows: What becomes of the case in each flow, by name.
         trials: Number of the cases that were tried.
@@ -49,7 +53,6 @@ class Reduction:
 
     case: Case
     failure: Failure
-    first: Failure
     flow: Flow
     flows: Mapping[str, str]
     trials: int
@@ -61,14 +64,9 @@ class Reduction:
     @property
     def title(self) -> str:
         """The fault in one line."""
-        ops = dict.fromkeys(str(n.target) for n in self.case.computing or self.case.nodes)
-        what = {"wrong": "wrong values", "slow": "slow"}.get(self.failure.kind, self.failure.kind)
-        maker = (
-            self.flow.partitioner.partition("(")[0]
-            if isinstance(self.flow, Executorch)
-            else "etdev"
-        )
-        return f"{maker or 'Portable kernels'}: {what} of {', '.join(ops)}"
+        ops = dict.fromkeys(str(n.target) for n in self.case.computing)
+        what = "wrong values" if self.failure.kind == WRONG else self.failure.kind
+        return f"{self.flow.maker}: {what} of {', '.join(ops)}"
 
     def write(self, folder: Path, keep_weights: bool = False) -> Path:
         """Write the script, run it in a fresh process, and write the report.
@@ -77,18 +75,18 @@ class Reduction:
             EtdevError: The failure needs values of the user's model, and they may not be written;
                 or the script does not fail by itself.
         """
-        stored = bool(self.case.captured)
-        if stored and not keep_weights:
-            names = ", ".join(self.case.captured[:3])
+        captured = self.case.captured
+        if captured and not keep_weights:
+            names = ", ".join(captured[:3])
             what = f"fails with the values of {names} alone, not with values made of a seed"
             raise EtdevError("reduce", what, "give --keep-weights to write them to model.pt2")
         ours = isinstance(self.flow, Etdev)
         path = folder / ("repro_etdev.py" if ours else "repro.py")
         folder.mkdir(parents=True, exist_ok=True)
-        if stored:
-            torch.export.save(self._program(), folder / "model.pt2")
-        tolerance = self._tolerance() if self.failure.kind == WRONG else 0.0
-        text = script(self.title, self.case.source(), self.flow, self.failure, tolerance, stored)
+        if captured:
+            kept = torch.export.export(_Kept(self.case.kept()), ())
+            torch.export.save(kept, folder / MODEL)
+        text = script(self.title, self.case.source(), self.flow, self.failure)
         files.write_text(path, text)
         if why := problem(path, self.failure):
             raise EtdevError(str(path), f"does not fail by itself: {why}", "report this to etdev")
@@ -100,17 +98,17 @@ class Reduction:
         files.write_text(folder / "report.md", text)
         return path
 
-    def _program(self) -> ExportedProgram:
-        scope: dict[str, Any] = {"torch": torch, "values": self.case.kept()}
-        exec(f"import math, operator\n{self.case.source()}", scope)
-        with torch.no_grad():
-            shapes = scope["dynamic_shapes"]
-            return torch.export.export(scope["model"], scope["calls"][0], dynamic_shapes=shapes)
 
-    def _tolerance(self) -> float:
-        first = self.case.recording.calls[self.case.calls[0]]
-        outputs = [first[node.name] for node in self.case.outputs]
-        return tolerance_of({v.dtype for v in outputs if isinstance(v, torch.Tensor)})
+class _Kept(torch.nn.Module):
+    """A model of nothing but values, by their keys."""
+
+    def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        for name, value in values.items():
+            self.register_buffer(name, value)
+
+    def forward(self) -> list[torch.Tensor]:
+        return [value + 0 for value in self.buffers()]
 
 
 def reduce(  # noqa: PLR0913 (settings, by keyword)
@@ -140,7 +138,7 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
         child: The process of trials.
 
     Raises:
-        EtdevError: The model does not fail.
+        EtdevError: The model does not fail, or several methods fail only together.
     """
     start, tried = time.monotonic(), dict[str, None]()
     with files.scratch() as folder:
@@ -148,47 +146,93 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
             Path(folder), start + budget_s, tell, tolerance, slow, limit_s, child or trying()
         )
         try:
-            for name, case in _first_cases(methods, inputs):
-                tell(f"method {name}: {_nodes(len(case.nodes))}")
-                for flow in flows:
-                    found = search.tried(case, flow)
+            for name, method in methods.items():
+                calls = method.calls([inputs], 1) if inputs else method.calls([], STEPS, DRAWS)
+                for program, flow in product(_programs(method), flows):
+                    tell(f"method {name} in {flow.name}")
+                    found = _begun(search, program, calls, flow)
                     if found.is_failure:
-                        search.start(case, flow, found)
                         return _reduced(search, flows, start)
                     tried[f"{name} is {found} in {flow.name}"] = None
         except Spent:
             raise EtdevError("reduce", "had no time", "give a longer --budget") from None
+    if len(methods) > 1 and (own := next((f for f in flows if isinstance(f, Etdev)), None)):
+        _try_together(methods, own, limit_s, tell)
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' * (count != 1)}"
+def _programs(method: EagerMethod) -> Iterator[ExportedProgram]:
+    """Yield a method as a function, if torch can make one of it, and as it was exported."""
+    with suppress(Exception):
+        yield method.program.run_decompositions({})
+    yield method.program
 
 
-def _first_cases(
-    methods: Mapping[str, EagerMethod], inputs: Sequence[Any] | None
-) -> Iterator[tuple[str, Case]]:
-    """Yield methods as cases: one call without state, then with it, then several calls."""
-    for name, method in methods.items():
-        program, given = method.program, [inputs or method.example()]
-        if inputs is None:
-            with suppress(VerifyError):
-                given += [call.inputs for call in method.calls([], _CALLS)][1:]
-        plain = program
-        with suppress(Exception):
-            plain = program.run_decompositions({})
-        function, whole = Recording.of(plain, given), Recording.of(program, given)
-        every = tuple(range(len(given)))
-        yield from ((name, Case(function, function.nodes, calls=(call,))) for call in every)
-        yield name, Case(whole, whole.nodes)
-        if len(every) > 1:
-            yield name, Case(whole, whole.nodes, calls=every, dynamic=whole.is_dynamic)
+def _begun(
+    search: Search, program: ExportedProgram, calls: Sequence[EagerCall], flow: Flow
+) -> Failure:
+    """Try a program, and begin the search, with as few calls as possible, if it fails."""
+    inputs, drawn = [call.inputs for call in calls], [call.drawn for call in calls]
+
+    def case(numbers: Sequence[int], dynamic: bool, inner: Sequence[int]) -> Case:
+        recording = Recording.of(program, inputs[: max(numbers) + 1], inner, drawn)
+        return Case(recording, recording.nodes, calls=tuple(numbers), dynamic=dynamic)
+
+    every, dynamic = range(len(calls)), bool(program.range_constraints)
+    found = search.tried(case(every, dynamic, ()), flow)
+    if found.is_failure:
+        last, upto = [found.call], range(found.call + 1) if found.kind == WRONG else every
+        for numbers, varies in ((last, False), (last, dynamic), (upto, dynamic), (every, dynamic)):
+            first = case(numbers, varies, numbers)
+            again = search.tried(first, flow)
+            if again.is_like(found):
+                search.start(first, flow, again)
+                return again
+    return found
+
+
+def _try_together(
+    methods: Mapping[str, EagerMethod], flow: Etdev, limit_s: float, tell: Tell
+) -> None:
+    """Lower several methods into one file, and verify that.
+
+    Raises:
+        EtdevError: They fail together, and each is right by itself.
+    """
+    problems = dict[tuple[str, ...], str]()
+
+    def fails(names: Sequence[str]) -> bool:
+        key = tuple(names)
+        if key not in problems:
+            tell(f"methods {', '.join(names)} in one file")
+            given = {name: methods[name].source for name in names}
+            ended = forked(partial(_verify, given, flow), limit_s * len(names))
+            died = "it does not end" if ended.hangs else f"the process {ending(ended.code)}"
+            (problems[key],) = ended.result or (died,)
+        return bool(problems[key])
+
+    if fails([*methods]):
+        names = ddmin([*methods], fails)
+        own = f"methods {' and '.join(names)} are right by themselves and fail in one file"
+        cure = "report the model with these methods; reduce takes one method apart at a time"
+        raise EtdevError("reduce", f"{own}: {problems[tuple(names)]}", cure)
+
+
+def _verify(methods: Mapping[str, Method], flow: Etdev, answer: Callable[[Any], None]) -> None:
+    """Answer with how methods fail in one file, or with an empty text if they don't."""
+    # The threads of the process that was forked are not here.
+    torch.set_num_threads(1)
+    problem = ""
+    try:
+        Lowerer(**flow.settings).lower(methods).verify()
+    except EtdevError as error:
+        problem = error.what
+    answer((problem,))
 
 
 def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
-    whole, first = search.best, search.failure
-    ended: BaseException | None = None
-    search.tell(str(first))
+    whole, ended = search.best, None
+    search.tell(str(search.failure))
     try:
         search.run()
     except (Spent, KeyboardInterrupt) as error:
@@ -209,7 +253,6 @@ def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
     return Reduction(
         case=case,
         failure=failure,
-        first=first,
         flow=flow,
         flows=results,
         trials=search.trials,

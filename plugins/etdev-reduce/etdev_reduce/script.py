@@ -1,43 +1,57 @@
-"""Scripts that fail as a case does, with plain torch and ExecuTorch, or with etdev."""
+"""Scripts that fail as a case does, with plain torch and ExecuTorch, or with etdev.
+
+A trial runs the same statements up to the calls.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from etdev_reduce.failure import CRASH, ERROR, HANG, SLOW, WRONG, Failure
-from etdev_reduce.flows import Etdev, Executorch, Flow
+from etdev_reduce.flows import Flow
 from etdev_reduce.report import versions
 
 # A script that hangs ends itself after this time.
 _HANG_S = 60
 _LIMIT_S = 600.0
-_LOAD = """\
-program = torch.export.load("model.pt2")
-model, calls = program.module(), [program.example_inputs[0]]
-"""
-_EXPORT = """\
+# What a source may use, and the statements that import it.
+_USED = {
+    r"operator\.": "import operator",
+    r"math\.": "import math",
+    r"device\(": "from torch import device",
+    r"inf\b": "from math import inf",
+    r"nan\b": "from math import nan",
+    r"quantized_decomposed\.": "import executorch.exir  # noqa: F401 (registers these ops)\n"
+    "import executorch.kernels.quantized  # noqa: F401 (has their kernels)",
+}
+MODEL = "model.pt2"
+_STORED = f'values = torch.export.load("{MODEL}").state_dict\n'
+EXPORT = """\
 with torch.no_grad():
-    program = torch.export.export(model, calls[0]{shapes})
+    program = torch.export.export(model, calls[0], dynamic_shapes=dynamic_shapes)
 """
-_RUN = """\
+LOAD = """\
 with open("repro.pte", "wb") as file:
     file.write(buffer)
 loaded = Runtime.get().load_program("repro.pte")
 method = loaded.load_method("forward")
 """
-_ONE, _SEVERAL = "inputs = calls[0]\n{}", "for inputs in calls:\n{}"
-_COMPARE = """\
-with torch.no_grad():
-    expected = tree_leaves(eager(*copy.deepcopy(inputs)))
-actual = method.execute(copy.deepcopy(inputs))
+_CALL = """\
+for inputs in calls:
+    with torch.no_grad():
+        expected = tree_leaves(eager(*copy.deepcopy(inputs)))
+    actual = method.execute(copy.deepcopy(inputs))
 """
 _CHECK = """\
-for output, wanted in zip(actual, expected, strict=True):
-    print("actual:", output, "expected:", wanted, sep="\\n")
-    most = {tolerance:g} * wanted.abs().nan_to_num(0, 0, 0).max().item() if wanted.numel() else 0
-    torch.testing.assert_close(output, wanted, rtol=0, atol=most, equal_nan=True)
+    for output, wanted in zip(actual, expected, strict=True):
+        print("actual:", output, "expected:", wanted, sep="\\n")
+        largest = wanted.double().nan_to_num(0, 0, 0).abs().max().item() if wanted.numel() else 0
+        most = {tolerance:g} * largest
+        torch.testing.assert_close(output, wanted, rtol=0, atol=most, equal_nan=True)
 """
 _TIME = """\
 import time
@@ -51,9 +65,14 @@ assert sorted(times)[3] < {limit:g}, "slow"
 """
 
 
-def script(  # noqa: PLR0913 (the parts of a script)
-    title: str, source: str, flow: Flow, failure: Failure, tolerance: float, stored: bool = False
-) -> str:
+def made(source: str) -> str:
+    """Return the statements that make the model of a case, a copy for eager PyTorch and calls."""
+    used = [statement for name, statement in _USED.items() if re.search(rf"\b{name}", source)]
+    lines = ["import copy", "import torch", "from executorch.runtime import Runtime", *used]
+    return "\n".join([*lines, f"{source}eager = copy.deepcopy(model)\n"])
+
+
+def script(title: str, source: str, flow: Flow, failure: Failure) -> str:
     """Return a script that fails as a case does.
 
     Args:
@@ -61,62 +80,29 @@ def script(  # noqa: PLR0913 (the parts of a script)
         source: The case.
         flow: Lowers it.
         failure: How it fails.
-        tolerance: Largest error, relative to the largest value of an output.
-        stored: The case is read from `model.pt2`.
     """
-    several = "calls = [(" in source and source.count("), (") > 0 and not stored
-    imports = ["import copy", "import torch", "from torch.utils._pytree import tree_leaves"]
-    imports += [name for name in ("import math", "import operator") if f"{name[7:]}." in source]
-    if "quantized_decomposed" in source:
-        imports.append("import executorch.exir  # noqa: F401 (registers quantized_decomposed)")
-        imports.append("import executorch.kernels.quantized  # noqa: F401 (its kernels)")
-    imports.append("from executorch.runtime import Runtime")
-    if isinstance(flow, Etdev):
-        imports.append("from etdev import Lowerer")
-        settings = ", ".join(
-            f"{k}={v!r}" for k, v in flow.settings.items() if v not in (None, {}, [], ())
-        )
-        lower = f"buffer = Lowerer({settings}).lower(program).to_executorch().buffer\n"
-    else:
-        lower = _lowered(flow, imports)
-    shapes = ", dynamic_shapes=dynamic_shapes" if "dynamic_shapes = (" in source else ""
-    body = source.replace("dynamic_shapes = None\n", "")
-    made = _LOAD if stored else body + _EXPORT.format(shapes=shapes)
-    compare = _COMPARE + (_CHECK.format(tolerance=tolerance) if failure.kind == WRONG else "")
-    if several:
-        compare = "".join(f"    {line}\n" for line in compare.splitlines())
-    run = (_SEVERAL if several else _ONE).format(compare)
-    if failure.kind == SLOW:
-        run += _TIME.format(limit=_seconds(failure))
+    parts = [made(source), EXPORT, flow.statements, LOAD]
+    parts += ["from torch.utils._pytree import tree_leaves\n", *_run(failure)]
+    if "values[" in source:
+        parts.insert(0, _STORED)
     if failure.kind == HANG:
-        imports.append("import faulthandler")
-        made = f"faulthandler.dump_traceback_later({_HANG_S}, exit=True)  # it hangs\n{made}"
-    text = f'"""{title}\n\n{versions()}\n"""\n\n' + "\n".join(_sorted(imports)) + "\n\n\n"
-    text += made + "eager = copy.deepcopy(model)\n" + lower + _RUN + run
-    return _formatted(text)
+        ends = f"faulthandler.dump_traceback_later({_HANG_S}, exit=True)  # it hangs\n"
+        parts.insert(0, f"import faulthandler\n{ends}")
+    lines = "".join(parts).splitlines()
+    imports = {line for line in lines if re.match("import |from ", line)}
+    # As ruff sorts them.
+    head = sorted(imports, key=lambda line: (line.startswith("from"), line))
+    rest = [line for line in lines if line not in imports]
+    return _formatted("\n".join([f'"""{title}\n\n{versions()}\n"""\n', *head, "\n", *rest, ""]))
 
 
-def _lowered(flow: Executorch, imports: list[str]) -> str:
-    imports += flow.imports.splitlines()
-    given = f", partitioner=[{flow.partitioner}]" if flow.partitioner else ""
-    if flow.in_two:
-        imports.append("from executorch.exir import EdgeCompileConfig, to_edge")
-        config = "EdgeCompileConfig(_check_ir_validity=False)"
-        delegated = f".to_backend({flow.partitioner})" if flow.partitioner else ""
-        manager = f"to_edge(program, compile_config={config}){delegated}"
-    else:
-        imports.append("from executorch.exir import to_edge_transform_and_lower")
-        manager = f"to_edge_transform_and_lower(program{given})"
-    return f"manager = {manager}\nbuffer = manager.to_executorch().buffer\n"
-
-
-def _sorted(imports: list[str]) -> list[str]:
-    return sorted(dict.fromkeys(imports), key=lambda line: (line.startswith("from"), line))
-
-
-def _seconds(failure: Failure) -> float:
-    """Return half the time of a slow case."""
-    return float(failure.detail.partition(" ms")[0]) / 2e3
+def _run(failure: Failure) -> Iterator[str]:
+    yield _CALL
+    if failure.kind == WRONG:
+        yield _CHECK.format(tolerance=failure.tolerance)
+    if failure.kind == SLOW:
+        # Half the time of the case.
+        yield _TIME.format(limit=float(failure.detail.partition(" ms")[0]) / 2e3)
 
 
 def _formatted(text: str) -> str:

@@ -18,14 +18,18 @@ from attrs import define, evolve, field
 
 from etdev.runtime.child import COMMAND, Child
 from etdev_reduce import worker
-from etdev_reduce.case import Case
+from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import HANG, INVALID, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Flow
+from etdev_reduce.values import fills
 from etdev_reduce.worker import Trial
 
 T = TypeVar("T")
 # Sizes that are tried in place of larger ones.
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
+# Values that are tried in place of the model's, the first ones for wrong values.
+_FIRST = ("normal", "positive", "scaled")
+_OTHERS = ("ties", "levels", "edges", "normal", "scaled", "positive", "ones", "zeros")
 # Parts that nodes are cut into at first.
 _WAYS = 8
 # A case that takes this many times as long as the first one in portable kernels hangs.
@@ -105,6 +109,8 @@ class Search:
     failure: Failure = field(init=False)
     trials: int = field(default=0, init=False)
     _known: dict[str, Failure] = field(factory=dict, init=False)
+    # The files of the values of recordings.
+    _files: dict[Recording, str] = field(factory=dict, init=False)
 
     def tried(self, case: Case, flow: Flow) -> Failure:
         """Try a case; one that was tried before is not tried again.
@@ -119,7 +125,8 @@ class Search:
                 raise Spent
             self._warm(flow)
             values = self._stored(case) if case.captured else ""
-            trial = Trial(source, values, flow, self.tolerance, self.slow)
+            drawn = [case.recording.drawn[number] for number in case.calls]
+            trial = Trial(source, values, flow, self.tolerance, self.slow, drawn)
             self.trials += 1
             answer = self.child.run(
                 worker.judge, trial, self.limit_s, limit_s=self.limit_s + _SPARE_S
@@ -136,10 +143,11 @@ class Search:
 
     def _stored(self, case: Case) -> str:
         """Write the values of a recording once; return the file."""
-        file = self.folder / f"{id(case.recording)}.pt"
-        if not file.exists():
-            torch.save(case.recording.values(), file)
-        return str(file)
+        recording = case.recording
+        if recording not in self._files:
+            self._files[recording] = str(self.folder / f"{len(self._files)}.pt")
+            torch.save(recording.values(), self._files[recording])
+        return self._files[recording]
 
     def start(self, case: Case, flow: Flow, failure: Failure) -> None:
         """Begin with a case; how it fails is what the others have to do, too."""
@@ -169,15 +177,11 @@ class Search:
             self.fill()
             self._shrink()
             self._cast()
-            self._bypass()
-            self._merge()
+            self._replace()
 
     def _call(self) -> None:
         """Leave out calls, and then sizes that vary."""
-        if len(self.best.calls) > 1:
-            ddmin(
-                self.best.calls, lambda calls: self.accepts(evolve(self.best, calls=tuple(calls)))
-            )
+        ddmin(self.best.calls, lambda calls: self.accepts(evolve(self.best, calls=tuple(calls))))
         if self.best.dynamic:
             self.accepts(evolve(self.best, dynamic=False))
 
@@ -196,82 +200,53 @@ class Search:
 
     def fill(self) -> None:
         """Make values of a seed, all in one way if possible."""
-        first = (
-            ("normal", "positive", "scaled") if self.failure.kind == WRONG else ("ones", "normal")
-        )
-        others = ("ties", "levels", "edges", "normal", "scaled", "positive", "ones", "zeros")
-        order = list(dict.fromkeys((*first, *others)))
-        if not self.best.captured:
-            return
-        for fill in order:
-            fills = {**self.best.fills, **self._fills(self.best, self.best.captured, fill)}
-            if self.accepts(evolve(self.best, fills=fills)):
-                break
-        for name in self.best.captured:
-            for fill in order:
-                made = self._fills(self.best, [name], fill)
-                if made and self.accepts(evolve(self.best, fills={**self.best.fills, **made})):
-                    break
+        captured = self.best.captured
+        for names in (captured, *([name] for name in captured)):
+            if {*names} & {*self.best.captured}:
+                made = ({**self.best.fills, **fills} for fills in self._fills(names))
+                any(self.accepts(evolve(self.best, fills=fills)) for fills in made)
 
-    def _fills(self, case: Case, names: Sequence[str], fill: str) -> dict[str, str]:
-        nodes = {node.name: node for node in case.tensors}
-        known = {name: case.value(nodes[name], case.calls[0]).fills() for name in names}
-        # Those that have no such values are made in the usual way.
-        return {
-            name: fill if fill in fills else "normal" if "normal" in fills else "ones"
-            for name, fills in known.items()
-            if fill in fills or len(names) > 1
-        }
+    def _fills(self, names: Sequence[str]) -> Iterator[dict[str, str]]:
+        first = _FIRST if self.failure.kind == WRONG else ("ones", "normal")
+        nodes = (node for node in self.best.tensors if node.name in names)
+        known = {node.name: fills(self.best.captured_value(node)) for node in nodes}
+        for fill in dict.fromkeys((*first, *_OTHERS)):
+            # Those that have no such values are made in the usual way.
+            usual = {name: "normal" if "normal" in own else "ones" for name, own in known.items()}
+            yield {name: fill if fill in own else usual[name] for name, own in known.items()}
 
     def _shrink(self) -> None:
         """Put smaller sizes in place of larger ones, everywhere."""
         case = self.best
-        shapes = [case.value(n, c).captured.shape for n in case.tensors for c in case.calls]
+        recorded = [case.recording.calls[number] for number in case.calls]
+        shapes = [call[node.name].shape for call in recorded for node in case.tensors]
         for size in sorted({size for shape in shapes for size in shape if size > 1}, reverse=True):
-            now = case.sizes.get(size, size)
-            for smaller in (s for s in _SIZES if s < now):
-                if self.accepts(evolve(self.best, sizes={**self.best.sizes, size: smaller})):
-                    break
+            known = self.best.sizes
+            smaller = ({**known, size: s} for s in _SIZES if s < known.get(size, size))
+            any(self.accepts(evolve(self.best, sizes=sizes)) for sizes in smaller)
 
     def _cast(self) -> None:
         """Put float32 in place of other floats."""
-        captured = (self.best.value(n, self.best.calls[0]).captured for n in self.best.tensors)
-        dtypes = {value.dtype for value in captured if value.is_floating_point()}
-        for dtype in sorted(dtypes - {torch.float32, *self.best.dtypes}, key=str):
+        dtypes = {self.best.captured_value(node).dtype for node in self.best.tensors}
+        others = (dtype for dtype in dtypes if dtype.is_floating_point)
+        for dtype in sorted({*others} - {torch.float32, *self.best.dtypes}, key=str):
             self.accepts(evolve(self.best, dtypes={**self.best.dtypes, dtype: torch.float32}))
 
-    def _bypass(self) -> None:
-        """Put an input of a node in the place of its result."""
-        for node in reversed(self.best.nodes):
-            if node in self.best.nodes and len(self.best.nodes) > 1:
-                any(self.accepts(self.best.without(node, own)) for own in _like(node))
+    def _replace(self) -> None:
+        """Put an input of a node in the place of its result, and read one value for several."""
+        for node in (*reversed(self.best.nodes), *self.best.tensors[1:]):
+            any(self.accepts(self.best.without(node, other)) for other in self._like(node))
 
-    def _merge(self) -> None:
-        """Read one value in place of several like it."""
-        for node in self.best.tensors[1:]:
-            earlier = self._same_kind(node)
-            any(self.accepts(self.best.without(node, other)) for other in earlier)
-
-    def _same_kind(self, node: Any) -> Iterator[Any]:
-        case, constants = self.best, self.best.recording.constants
-        value = case.value(node, case.calls[0]).captured
-        for other in case.tensors[: case.tensors.index(node)]:
-            known = case.value(other, case.calls[0]).captured
-            same = (known.shape, known.dtype) == (value.shape, value.dtype)
-            if same and (other.name in constants) == (node.name in constants):
-                yield other
+    def _like(self, node: Any) -> list[Any]:
+        """Return what may stand for a value: inputs of a node of several, or values read before."""
+        case, given = self.best, self.best.tensors
+        others = given[: given.index(node)] if node in given else []
+        if node in case.nodes[1:]:
+            others = node.all_input_nodes
+        return [
+            n for n in others if _kind(case.captured_value(n)) == _kind(case.captured_value(node))
+        ]
 
 
-def _like(node: Any) -> list[Any]:
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return []
-    found = []
-    for own in node.all_input_nodes:
-        other = own.meta.get("val")
-        if isinstance(other, torch.Tensor) and (other.shape, other.dtype) == (
-            value.shape,
-            value.dtype,
-        ):
-            found.append(own)
-    return found
+def _kind(value: Any) -> tuple[Any, ...] | None:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else None

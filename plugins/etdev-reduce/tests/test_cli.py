@@ -132,6 +132,37 @@ def test_a_promise_that_a_plugin_breaks_is_an_error_of_etdevs_flow(folder):
     assert "npu" in known["failure"]
 
 
+TWICE = """\
+from etdev import hookimpl
+
+class Twice:
+    @hookimpl
+    def claim_nodes(self, program):
+        nodes = [node for node in program.graph.nodes if "tanh" in node.name]
+        self.sizes.update(node.meta["val"].shape for node in nodes)
+        if len(self.sizes) > 1:
+            raise ValueError("tanh in two sizes")
+
+    sizes = set()
+"""
+METHODS = """
+
+def methods():
+    layers = {"first": (nn.Tanh(), 2), "second": (nn.ReLU(), 2), "third": (nn.Tanh(), 3)}
+    return {name: (layer, (torch.ones(size),)) for name, (layer, size) in layers.items()}
+"""
+
+
+@pytest.mark.suite
+def test_methods_that_fail_in_one_file_alone_are_named(folder):
+    put(folder, "twice", TWICE, {"etdev": {"twice": "{module}:Twice"}})
+    (folder / "net.py").write_text(NET + METHODS)
+    done = invoke("reduce net.py:methods --plugin twice -o fault")
+    text = error_of(done.stderr)
+    assert text.startswith("reduce: methods first and third are right by themselves and fail in ")
+    assert "ValueError: tanh in two sizes" in text
+
+
 @pytest.mark.slow
 def test_a_raw_error_of_executorchs_is_kept(folder):
     text = NET.replace(".tanh()", ".sort().values")

@@ -1,5 +1,6 @@
 """The search, with failures that a rule makes instead of a process."""
 
+import copy
 import itertools
 import time
 from importlib.util import find_spec
@@ -21,8 +22,9 @@ from etdev_reduce.failure import (
     pattern,
 )
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch, flows_of
-from etdev_reduce.reduction import _reduced, reduce
-from etdev_reduce.search import Search, Spent, ddmin
+from etdev_reduce.reduction import _begun, _reduced, reduce
+from etdev_reduce.script import made
+from etdev_reduce.search import Search, Spent, ddmin, trying
 from torch import nn
 
 from etdev.app import EagerMethod
@@ -43,8 +45,8 @@ class Ruled(Search):
         if time.monotonic() > self.deadline:
             raise Spent
         self.trials += 1
-        scope = {"torch": torch, "values": case.kept()}
-        exec(f"import operator\n{case.source()}", scope)
+        scope = {"values": case.kept()}
+        exec(made(case.source()), scope)
         scope["model"](*scope["calls"][0])
         return self.rule(case.source())
 
@@ -207,7 +209,7 @@ def test_a_part_reads_values_in_an_order_that_the_runtime_takes():
 
     given = torch.randn(2, 3, 4, 5).transpose(0, 1)
     program = torch.export.export(Turned(), (given,))
-    (call,) = Recording.of(program, [(given,)]).calls
+    call = Recording.of(program, [(given,)]).calls[0]
     assert call["x"].stride() == given.stride()
     assert call["transpose"].is_contiguous()
     assert call["add"].is_contiguous(memory_format=torch.channels_last)
@@ -254,6 +256,40 @@ def test_ctrl_c_leaves_the_best_so_far(tmp_path):
     assert result.case.captured == []
 
 
+class Growing(nn.Module):
+    """A sum over calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(2))
+
+    def forward(self, x):
+        self.sum.add_(x)
+        return self.sum * 2
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+def test_a_failure_of_a_late_call_is_reduced_in_its_state_without_the_earlier_ones(
+    is_function, tmp_path
+):
+    (method,) = EagerMethod.of_model(Growing(), (torch.ones(2),)).values()
+    calls = method.calls([[torch.ones(2)]] * 4, 4)
+
+    class Late(Ruled):
+        def tried(self, case, flow):
+            scope = {"values": copy.deepcopy(case.kept())}
+            exec(made(case.source()), scope)
+            for number, inputs in enumerate(scope["calls"]):
+                if max(value.max() for value in scope["model"](*inputs)) > 5:
+                    return Failure(WRONG, "run", "values", call=number)
+            return Failure(RIGHT)
+
+    search = Late(tmp_path, time.monotonic() + 60, lambda text: None)
+    program = method.program.run_decompositions({}) if is_function else method.program
+    assert _begun(search, program, calls, PORTABLE).call == 0
+    assert search.best.calls == (2,)
+
+
 class Curves(nn.Module):
     def forward(self, x):
         return ((x + 1).tanh() + 2).exp() + 3
@@ -296,6 +332,8 @@ def test_executorchs_flow_has_no_partitioner_of_a_plugin_that_cant_compile_here(
 
 
 def test_a_system_without_forks_is_named(monkeypatch):
+    # Another test may have started it.
+    trying().close()
     monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
     methods = EagerMethod.of_model(torch.nn.ReLU(), (torch.ones(2),))
     with pytest.raises(RunError, match="the process of trials: works in forks") as caught:
