@@ -66,6 +66,18 @@ class Reference:
             raise SourceError(self.method.name, what, "give them as the example inputs are")
         return leaves
 
+    def broken_assumption(self, leaves: Sequence[object]) -> str:
+        """Return what torch.export assumed of sizes and some inputs break; empty if none do."""
+        (module,) = duplicates([self.program.module(check_guards=True)], [self.state])
+        try:
+            called(module, leaves, self.example()[1], self.scans)
+        except AssertionError as error:
+            _, found, assumption = str(error).partition("Guard failed: ")
+            return assumption if found else ""
+        except Exception:
+            return ""
+        return ""
+
     def restore(self, module: torch.nn.Module) -> None:
         """Give a copy of the module the state that the method started with."""
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}

@@ -107,11 +107,15 @@ class Recording:
                 yield f"{name} at {len(known)} of {count} sizes"
 
     def _counts(self) -> dict[str, int]:
-        """Return how many values each bounded size may have, by the first dimension with it."""
+        """Return how many values each bounded size may have, by the first dimension with it.
+
+        One such as `2 * n` has as many as `n`.
+        """
         bounds, counts = dict(self.program.range_constraints), {}
         for name, fake in self._inputs:
             for dim, size in enumerate(getattr(fake, "shape", ())):
-                own = bounds.pop(size.node.expr, None) if isinstance(size, torch.SymInt) else None
+                symbols = size.node.expr.free_symbols if isinstance(size, torch.SymInt) else ()
+                own = bounds.pop(next(iter(symbols)), None) if len(symbols) == 1 else None
                 if own and own.upper < UNBOUNDED:
                     counts[f"{name}.shape[{dim}]"] = int(own.upper) - max(int(own.lower), 1) + 1
         return counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.fx import Node
 from etdev.graph.nodes import calls_in
 from etdev.graph.signature import user_inputs
 from etdev.upstream.operators import overload_of, schema_of
+from etdev.upstream.sequences import ascends, reads_sorted
 from etdev.upstream.ties import leaves_open
 from etdev.upstream.trees import pytree
 from etdev.verify.verification import SEED
@@ -27,12 +28,14 @@ _NOT_FINITE = 2
 # The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
 _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
-# The largest value of inputs far from the example.
-_FAR = 1e3
+# The largest values of inputs far from the example; an integer of 32 bits holds no huge one.
+_FAR, _HUGE = 1e3, 1e10
 # Numbers of a larger range are drawn, not tried in turn.
 _RANGE = 4096
 # The most draws, and the bounds of constants whose multiples are drawn.
 DRAWS, _GRID = 16, (1e-3, 1e3)
+# Multiples of whole parts of 1 over this number are exact in each float dtype.
+_EXACT = 64
 # Types of the arguments that take a number, as schemas of ops have them.
 _NUMBERS = ("Tensor", "number", "Optional[number]")
 
@@ -73,22 +76,27 @@ class Samples:
             yield from self._attempts({1: max, 2: min}.get(step, self._between), grid)
         yield list(self.example)
 
-    def draws(self) -> Iterator[Iterator[list[Any]]]:
-        """Yield attempts at more inputs.
+    def draws(self) -> Iterator[tuple[Iterator[list[Any]], bool]]:
+        """Yield attempts at more inputs, and whether rounding may decide what they give.
 
         All have sizes between the bounds. In turn, they are values like the example's that are
-        scaled to about a thousand, negated or with zeros, and others, multiples of a constant of
-        the program, or equal rows. Where PyTorch leaves the order of ties open, none are tied.
+        scaled to about a thousand or to huge ones, negated or with zeros, and others, multiples of
+        a constant of the program, or equal rows. Where PyTorch leaves the order of ties open, none
+        are tied.
         """
         tied = self._may_tie
         scales = [(-_FAR, -_FAR / 4), *[(0.0,)] * tied, (_FAR, _FAR / 4), (-1.0,)]
+        scales.append((_HUGE,))
         grids = [None, *(self._constants if tied else ())]
         for turn in range(DRAWS):
             if turn % 2 == 0 and scales:
-                yield self._scalings(scales.pop(0))
+                yield self._scalings(scales.pop(0)), True
                 continue
-            attempts = self._attempts(self._between, grids[turn % len(grids)], _EQUAL)
-            yield map(_paired, attempts) if tied and turn % 3 == 1 else attempts
+            grid, pairs = grids[turn % len(grids)], tied and turn % 3 == 1
+            attempts = self._attempts(self._between, grid, _EQUAL)
+            # Rounding decides about multiples of 0.3, such as their floor, but not of 0.5.
+            exact = grid is not None and (grid * _EXACT).is_integer()
+            yield map(_paired, attempts) if pairs else attempts, pairs or not exact
 
     @cached_property
     def _may_tie(self) -> bool:
@@ -133,13 +141,16 @@ class Samples:
 
     def _fresh(self, choose: Callable[[int, int], int], least: int = 1, **how: Any) -> list[Any]:
         """Make fresh values, with a choice between the bounds of every symbolic size."""
-        sizes, given, values = {}, self._given_sizes, self._fakes
+        sizes, given, values = {}, _by_symbol(self._given_sizes), self._fakes
         if len(values) != len(self.example):
             return [self._like(value, **how) for value in self.example]
-        for symbol, bounds in self.program.range_constraints.items():
-            low = max(int(bounds.lower), least) if bounds.lower > -UNBOUNDED else least
-            high = int(bounds.upper) if bounds.upper < UNBOUNDED else given.get(symbol, 2)
-            sizes[symbol] = choose(low, max(low, high))
+        known = self.program.range_constraints
+        lows = _by_symbol({size: bounds.lower for size, bounds in known.items()}, min)
+        highs = _by_symbol({size: bounds.upper for size, bounds in known.items()}, max)
+        for symbol in lows:
+            low = max(math.ceil(lows[symbol]), least) if lows[symbol] > -UNBOUNDED else least
+            high = highs[symbol] if highs[symbol] < UNBOUNDED else given.get(symbol, 2)
+            sizes[symbol] = choose(low, max(low, int(high)))
         pairs = zip(self.example, values, strict=True)
         return [self._like(value, _resolved(fake, sizes), **how) for value, fake in pairs]
 
@@ -178,7 +189,7 @@ class Samples:
             op = overload_of(node.target)
             pairs = zip(node.args, schema_of(op).arguments if op else (), strict=False)
             numbers += [value for value, own in pairs if str(own.type) in _NUMBERS]
-        sizes = {abs(value) for value in numbers if type(value) in (int, float)}
+        sizes = {float(abs(value)) for value in numbers if type(value) in (int, float)}
         return sorted(size for size in sizes if _GRID[0] <= size <= _GRID[1] and size != 1)
 
     @cached_property
@@ -214,7 +225,7 @@ class Samples:
             return value if shape is None else shape
         sizes = tuple(value.shape) if shape is None else shape
         if value.is_floating_point():
-            return _ordered(self._floats(value, sizes, grid).to(value), value)
+            return self._ordered(self._floats(value, sizes, grid).to(value), value)
         if value.is_complex() or (integers == _KEPT and sizes == tuple(value.shape)):
             return value.clone()
         # torch has no minimum of most unsigned integers.
@@ -226,7 +237,7 @@ class Samples:
             low, high = 0, 2 * low + 2 if numbers.size == 1 else max(1, high)
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
-        return _ordered(self._integers((id(value), low, high), sizes).to(value), value)
+        return self._ordered(self._integers((id(value), low, high), sizes).to(value), value)
 
     def _scaled(self, value: Any, to: float) -> Any:
         """Scale floats to a largest value, if that is larger than 1; else some by that number."""
@@ -234,11 +245,10 @@ class Samples:
             return value
         if abs(to) <= 1:
             some = torch.rand(value.shape, generator=self._generator) < max(abs(to), 0.5)
-            return torch.where(some, value * to, value)
+            return self._ordered(torch.where(some, value * to, value), value)
         most = float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
-        return (value.double() * math.copysign(max(abs(to) / most, 1.0) if most else 1.0, to)).to(
-            value
-        )
+        factor = math.copysign(max(abs(to) / most, 1.0) if most else 1.0, to)
+        return self._ordered((value.double() * factor).to(value), value)
 
     def _floats(self, value: Tensor, sizes: Sequence[int], grid: float | None) -> Tensor:
         known = value.detach()[value.isfinite()].to(torch.float64)
@@ -280,12 +290,48 @@ class Samples:
         if edge == math.inf:
             # Infinities of both signs, mostly in different rows.
             flat[second:][flat[second:] == edge] = -edge
-        return fresh
+        return self._ordered(fresh, value)
+
+    def _ordered(self, fresh: Tensor, example: Tensor) -> Tensor:
+        """Sort fresh values if the example's ascend, as the boundaries of `bucketize` have to."""
+        if not example.dim() or example.dtype not in _BOUNDARIES:
+            return fresh
+        # Rows of two often ascend by chance, and equal numbers do if all of them are equal.
+        least = 1 if self.reads_sorted else 3
+        rises = example[..., 1:] > example[..., :-1]
+        sorts = ascends(example) if self.reads_sorted else bool(rises.all())
+        return fresh.sort(-1).values if sorts and example.shape[-1] >= least else fresh
+
+    @cached_property
+    def reads_sorted(self) -> bool:
+        """True if an op of the program takes a tensor for sorted."""
+        nodes = calls_in(self.program.graph_module)
+        return any(reads_sorted(overload_of(node.target)) for node in nodes)
 
 
 def open_ties(program: ExportedProgram) -> list[Node]:
     """Return the nodes that take equal values in an order that PyTorch leaves open."""
     return [node for node in calls_in(program.graph_module) if leaves_open(node.target)]
+
+
+def _by_symbol(
+    numbers: Mapping[Any, Any], choose: Callable[[Any, Any], Any] = max
+) -> dict[Any, Any]:
+    """Return the numbers that symbols have, given those of sizes such as `2 * n + 1`.
+
+    Of several numbers that a symbol has, one is chosen.
+    """
+    found: dict[Any, Any] = {}
+    for size, number in numbers.items():
+        for symbol in size.free_symbols:
+            first = size.subs(symbol, 0)
+            step = size.subs(symbol, 1) - first
+            if size == symbol:
+                found[symbol] = choose(found.get(symbol, number), number)
+            elif step.is_Integer and size == step * symbol + first:
+                own = (number - first) / step
+                found[symbol] = choose(found.get(symbol, own), own)
+    return found
 
 
 def _edges(dtype: torch.dtype) -> tuple[Any, ...]:
@@ -317,11 +363,3 @@ def _resolved(fake: Any, sizes: dict[Any, int]) -> Any:
     if isinstance(fake, torch.SymInt):
         return int(fake.node.expr.subs(sizes))
     return fake if isinstance(fake, int) else None
-
-
-def _ordered(fresh: Tensor, example: Tensor) -> Tensor:
-    """Sort fresh values if the example's ascend, as the boundaries of `bucketize` have to."""
-    if not example.dim() or example.shape[-1] < 3 or example.dtype not in _BOUNDARIES:
-        return fresh
-    ascends = bool((example[..., 1:] > example[..., :-1]).all())
-    return fresh.sort(-1).values if ascends else fresh

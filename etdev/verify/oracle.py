@@ -21,6 +21,12 @@ from etdev.verify.output_error import errors_of
 # Perturbed calls show how far outputs move. A program rounds in other places, so it may move them
 # this many times as far.
 _RUNS, _MARGIN = 16, 4
+# Rounding is perturbations by these many units in the last place, half as far: a number that jumps,
+# as at a multiple of a divisor, does so by less, so that rounding excuses none.
+_UNITS, _LESS = 4, 0.5
+# Rounding decides a result that changes by this part of itself in most runs, such as the inverse of
+# a matrix that has none.
+_DECIDES = 0.9
 
 
 @frozen(eq=False)
@@ -74,6 +80,29 @@ class EagerCall:
                     far.copy_(far.maximum(_MARGIN * errors_of(made, own).nan_to_num(0.0)))
             yield moved
 
+    def rounded(self) -> list[torch.Tensor]:
+        """Return how far each number moves by rounding, whatever its size.
+
+        Where rounding decides the whole result, each number may move as far as any of them. So it
+        does if the result changes by its own size in most calls, and in float64, too.
+        """
+        expected = list(map(torch.as_tensor, self.results))
+        moved = [torch.zeros(own.shape, dtype=torch.float64) for own in expected]
+        decides = [0] * len(expected)
+        for outputs in self._perturbed(None, tied=not self.drawn):
+            for place, made in enumerate(map(torch.as_tensor, outputs)):
+                if made.shape == moved[place].shape:
+                    far = errors_of(made, expected[place]).nan_to_num(0.0)
+                    moved[place] = moved[place].maximum(far)
+                    decides[place] += _is_another(far, expected[place])
+        exact = map(torch.as_tensor, self.exact() if any(decides) else ())
+        for place, (made, own) in enumerate(zip(exact, expected, strict=False)):
+            decides[place] *= _is_another(errors_of(made, own).nan_to_num(0.0), own)
+        return [
+            (_MARGIN * far.max()).expand(far.shape) if count > _RUNS / 2 else far * _LESS
+            for far, count in zip(moved, decides, strict=True)
+        ]
+
     def undecided(self, error: float) -> list[torch.Tensor]:
         """Return where each result changes if inputs and weights have a relative error.
 
@@ -100,18 +129,20 @@ class EagerCall:
             return [made.to(own.dtype) if _is_float(own) else own for made, own in pairs]
         return []
 
-    def _perturbed(self, error: float, tied: bool = False) -> Iterator[list[Any]]:
+    def _perturbed(self, error: float | None, tied: bool = False) -> Iterator[list[Any]]:
         """Yield results for inputs and weights with relative errors, up or down.
 
-        With `tied`, equal numbers of a tensor stay equal. Where PyTorch leaves their order open, it
-        is random, and every second call has no errors, since they undo exact cancellations.
+        Without an error, they are off by some units in the last place. With `tied`, equal numbers
+        of a tensor stay equal. Where PyTorch leaves their order open, it is random, and every
+        second call has no errors, since they undo exact cancellations.
         """
         errors = [error, 0.0] if open_ties(self.reference.program) else [error]
         numbers = torch.Generator().manual_seed(0)
 
-        def off(value: Any, own: float) -> Any:
-            if not own or not _is_float(value):
+        def off(value: Any, own: float | None) -> Any:
+            if own == 0.0 or not _is_float(value):
                 return value
+            own = _UNITS * torch.finfo(value.dtype).eps if own is None else own
             known, places = torch.unique(value, return_inverse=True) if tied else (value, ...)
             signs = torch.randint(2, known.shape, generator=numbers)[places] * 2 - 1
             return value + value * own * signs
@@ -195,6 +226,12 @@ def _results(module: torch.nn.Module, call: EagerCall) -> list[Any]:
     _, structure = call.reference.example()
     outputs, after = called(module, call.inputs, structure, call.reference.scans)
     return [*outputs, *after]
+
+
+def _is_another(error: torch.Tensor, value: torch.Tensor) -> bool:
+    """Return True if a value is off by about its own size."""
+    size = errors_of(value, torch.zeros_like(value)).nan_to_num(0.0).norm()
+    return bool(error.norm() > _DECIDES * size)
 
 
 def _is_float(value: Any) -> bool:

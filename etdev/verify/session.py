@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from etdev.edge.reference import Reference
 from etdev.errors import VerifyError
 from etdev.runtime.child import ChildResult
 from etdev.schema.wording import counted
+from etdev.upstream.sequences import SortedSequences
 from etdev.verify.coverage import Recording
 from etdev.verify.inputs import Samples
 from etdev.verify.oracle import EagerCall, Oracle
@@ -86,9 +89,9 @@ class Session:
                 yield from self._call(self.samples.attempts(step))
         if not self.given:
             until = time.monotonic() + _SEARCH_S
-            for turn, attempts in enumerate(self.samples.draws()):
+            for turn, (attempts, rounded) in enumerate(self.samples.draws()):
                 if turn < draws:
-                    yield from self._call(attempts, drawn=True)
+                    yield from self._call(attempts, drawn=rounded)
                 elif not self.coverage.is_whole and time.monotonic() < until:
                     state = self.oracle.state(self.reference)
                     new = [inputs for inputs in attempts if self.coverage.is_new(inputs, state)]
@@ -105,7 +108,8 @@ class Session:
         """Call the method with the first inputs that eager PyTorch takes, if it takes any."""
         for inputs in attempts:
             try:
-                call = self.oracle.call(self.reference, inputs, **how)
+                with self._checks(inputs):
+                    call = self.oracle.call(self.reference, inputs, **how)
             except Exception:
                 continue
             self.calls.append(call)
@@ -113,6 +117,12 @@ class Session:
                 self.coverage.note(call.inputs, call.state)
             yield call
             return
+
+    def _checks(self, inputs: Sequence[Any]) -> AbstractContextManager[Any]:
+        """Return a context in which ops refuse what PyTorch gives no meaning, in fresh inputs."""
+        known = (*self.given, self.samples.example)
+        theirs = any(all(map(operator.is_, inputs, own)) for own in known)
+        return nullcontext() if theirs or not self.samples.reads_sorted else SortedSequences()
 
     def _repeat(self, call: EagerCall) -> Iterator[EagerCall]:
         """Call the method with the inputs of an earlier call, whose values a state may change."""

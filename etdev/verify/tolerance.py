@@ -10,6 +10,8 @@ A floating-point output may be off by the largest of
 - as far as the number itself moves under perturbations of inputs and weights, but no more than the
   tolerance times the output's largest value, unless inputs are drawn, or an op takes equal values
   in an order that PyTorch leaves open.
+- as far as a few units in the last place of inputs and weights move the number, as behind a layer
+  norm of values that are far from 0, or in the inverse of a matrix that has none.
 - after cancellation of values near 1, up to 1 % of the tolerance, and no more than the output
   changes under a perturbation.
 - `TINY`.
@@ -127,9 +129,20 @@ class Tolerance:
         return self.relative * 1e-2
 
     def allowed(
-        self, expected: torch.Tensor, slack: float = 0.0, moved: torch.Tensor | None = None
+        self,
+        expected: torch.Tensor,
+        slack: float = 0.0,
+        moved: torch.Tensor | None = None,
+        rounded: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the absolute error that each number of an output may have."""
+        """Return the absolute error that each number of an output may have.
+
+        Args:
+            expected: The output in eager PyTorch.
+            slack: An error that each may have.
+            moved: How far each moves under perturbations of the size of the tolerance.
+            rounded: How far each moves by rounding.
+        """
         if _is_whole(expected):
             known = dtype_of(expected.dtype)
             steps = self.steps if (known.kind, known.size_bytes) == (INTEGER, 1) else 0
@@ -141,6 +154,8 @@ class Tolerance:
             own = own.maximum(moved if self.free else moved.minimum(most))
             # What is left of a cancellation moves by chance, here or at another place.
             slack = max(slack, min(float(moved.max()) if moved.numel() else 0.0, self.rounding))
+        if rounded is not None:
+            own = own.maximum(rounded)
         return own.clamp(min=max(slack, TINY))
 
     def judge(self, results: Sequence[Any], call: EagerCall) -> Judgement:
@@ -157,8 +172,11 @@ class Tolerance:
         for moved in call.moved(self.relative / _PARTS):
             if (problem := rules.mismatch(decided, expected, moved, outputs)) is None:
                 return Judgement(None, left_out)
+        rounded = call.rounded()
+        if (problem := rules.mismatch(decided, expected, moved, outputs, rounded)) is None:
+            return Judgement(None, left_out)
         exact = call.exact()
-        by_float64 = bool(exact) and not rules.mismatch(decided, exact, moved, outputs)
+        by_float64 = bool(exact) and not rules.mismatch(decided, exact, moved, outputs, rounded)
         return Judgement(None if by_float64 else problem, left_out, by_float64)
 
     def mismatch(
@@ -167,6 +185,7 @@ class Tolerance:
         expected: Sequence[Any],
         moved: Sequence[torch.Tensor] = (),
         outputs: int | None = None,
+        rounded: Sequence[torch.Tensor] = (),
     ) -> str | None:
         """Describe how values depart from eager PyTorch's; None if they are near enough.
 
@@ -178,15 +197,20 @@ class Tolerance:
             return f"{last + extra} outputs against {last} of eager PyTorch"
         for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
             slack = self.slack[index] if index < len(self.slack) else 0.0
-            far = moved[index] if index < len(moved) else None
-            if problem := self.difference(value, wanted, slack, far):
+            far, near = (own[index] if index < len(own) else None for own in (moved, rounded))
+            if problem := self.difference(value, wanted, slack, far, near):
                 behind = index - last
                 place = f"output {index}" if behind < 0 else f"input after the call, {behind}"
                 return f"{place} {problem}"
         return None
 
     def difference(
-        self, value: Any, wanted: Any, slack: float = 0.0, moved: torch.Tensor | None = None
+        self,
+        value: Any,
+        wanted: Any,
+        slack: float = 0.0,
+        moved: torch.Tensor | None = None,
+        rounded: torch.Tensor | None = None,
     ) -> str | None:
         """Describe how one output departs from eager PyTorch's; None if it is near enough."""
         if isinstance(wanted, str) or isinstance(value, str):
@@ -197,7 +221,7 @@ class Tolerance:
             return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
         if tensors and a.dtype != b.dtype:
             return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
-        off, allowed = errors_of(a, b), self.allowed(b, slack, moved)
+        off, allowed = errors_of(a, b), self.allowed(b, slack, moved, rounded)
         # False where the error is NaN.
         wrong = ~(off <= allowed)
         if not wrong.any():

@@ -284,6 +284,8 @@ class Verifier:
         """Name what makes the last of some calls of a method wrong or fail."""
         if self.decided is None:
             return ""
+        if assumption := session.reference.broken_assumption(calls[-1].inputs):
+            return f"; torch.export took for granted that {assumption}: say so in dynamic_shapes"
         self._say(session.name, "search for the cause")
         try:
             facts = self.artifact.method(session.name)

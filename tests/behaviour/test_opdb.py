@@ -12,7 +12,8 @@ import pytest
 # No kernel makes complex numbers; `lower` warns of it.
 WITHOUT_KERNEL = {"fft.hfft", "fft.ihfft", "view_as_complex"}
 RIGHT = (
-    *("argsort", "copysign", "cummax", "erfinv", "fft.rfft", "histc", "index_reduce.amax"),
+    *("argsort", "bucketize", "copysign", "cummax", "erfinv", "fft.rfft", "histc"),
+    *("index_reduce.amax", "linalg.tensorinv"),
     *("masked_select", "max_pool2d_with_indices_backward", "median"),
     *("nn.functional.conv_transpose3d", "nonzero", "scatter_reduce.prod", "sort", "to", "unfold"),
 )

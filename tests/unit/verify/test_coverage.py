@@ -26,7 +26,7 @@ def told(lowered):
     return [text for text in lowered.verify(runner="python").coverage[0].gaps if "branch" in text]
 
 
-@pytest.mark.parametrize("limit", [-0.5, 0.5, 1.5, 100.0])
+@pytest.mark.parametrize("limit", [-0.5, 0.5, 1.5, 100.0, 1e9])
 def test_inputs_are_found_that_take_each_branch(limit):
     assert told(branches(limit)) == []
     with pytest.raises(VerifyError):
@@ -35,7 +35,7 @@ def test_inputs_are_found_that_take_each_branch(limit):
 
 def test_a_branch_that_no_call_takes_is_told_with_its_line():
     line = branches.__code__.co_firstlineno + 5
-    (text,) = told(branches(1e9, wrong=0.1))
+    (text,) = told(branches(1e12, wrong=0.1))
     assert text == f"branch `true` at test_coverage.py:{line} not taken"
 
 
@@ -92,6 +92,28 @@ def test_a_dynamic_size_that_is_the_same_in_all_calls_is_told():
     done = verified(Function(torch.sin), (X,), (X,), dynamic_shapes=sizes)
     assert done.coverage[0].gaps == ("inputs_0.shape[0] always 4",)
     assert str(done).endswith("; inputs_0.shape[0] always 4")
+
+
+@pytest.mark.parametrize(
+    ("size", "tried"), [(lambda n: 2 * n, range(2, 15, 2)), (lambda n: n + 1, range(2, 9))]
+)
+def test_sizes_that_follow_from_another_are_tried_and_counted(size, tried):
+    def forward(x):
+        half = x.shape[0] // 2
+        return x[:half].sum() + x[x.shape[0] - half :]
+
+    sizes = [({0: size(Dim("rows", min=1, max=7))},)]
+    done = verified(Function(forward), (X,), dynamic_shapes=sizes)
+    assert {*done.coverage[0].sizes["inputs_0.shape[0]"]} == {*tried}
+    assert done.coverage[0].gaps == ()
+
+
+def test_sizes_that_torch_export_took_for_granted_are_named():
+    def forward(x):
+        return x * 2 if x.shape[0] % 2 == 0 else x * 3
+
+    with pytest.raises(VerifyError, match=r"took for granted that .*size\(\)\[0\] % 2 == 0: say"):
+        verified(Function(forward), (X,), dynamic_shapes=[({0: Dim.DYNAMIC(max=9)},)])
 
 
 def test_an_integer_that_eager_takes_at_one_value_only_is_told():

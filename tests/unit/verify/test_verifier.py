@@ -563,6 +563,44 @@ def test_a_program_that_is_wrong_in_float64_too_is_refused_whatever_eager_rounds
     assert "output 0 is off by" in refused(lower(cancelled, X.half() / 3), steps=1).what
 
 
+def normed(factor):
+    def norm(x):
+        return nn.functional.layer_norm(x, (512,)) * (
+            factor if torch.compiler.is_exporting() else 1
+        )
+
+    return lower(norm, torch.randn(4, 512, generator=torch.Generator().manual_seed(0)) + 1e4)
+
+
+def test_a_result_may_be_off_as_far_as_rounding_of_the_inputs_moves_it():
+    assert normed(1).verify(steps=1).calls == 1
+    assert "output 0 is off by" in refused(normed(1.01), steps=1).what
+
+
+def test_rounding_excuses_no_jump_at_multiples():
+    def floor(x):
+        quotient = x / 0.5
+        return quotient.ceil() - 1 if torch.compiler.is_exporting() else quotient.floor()
+
+    assert "output 0 is off by 1" in refused(lower(floor, X), steps=1).what
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_a_sequence_stays_sorted_in_all_calls(monkeypatch, shape):
+    monkeypatch.undo()
+    boundaries = torch.tensor([0.0, 1.0, 1.0, 2.0]).reshape(shape)
+    done = lower(lambda x, b: torch.bucketize(x, b.view(-1) * 2), X, boundaries).verify()
+    assert not done.unverified
+    assert done.calls > 3
+
+
+def test_a_sequence_that_the_model_reverses_is_refused_where_it_does_not_ascend():
+    descending = torch.tensor([2.0, 1.0, 0.0])
+    lowered = lower(lambda x, b: torch.bucketize(x, -b), X, descending)
+    calls = session_of(lowered.lowering.references["forward"], [], 9).calls
+    assert all((call.inputs[1].diff() <= 0).all() for call in calls)
+
+
 def test_attention_and_dropout_in_eval_mode_draw_none(monkeypatch):
     def attend(x):
         attended = nn.functional.scaled_dot_product_attention(x, x, x)
