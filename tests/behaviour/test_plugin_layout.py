@@ -24,7 +24,9 @@ MORE = {
         *("structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
-    "etdev_openvino": {"attention", "blob", "compiler", "edges", "own_weights", "soundness"},
+    "etdev_openvino": {
+        *("attention", "blob", "compiler", "edges", "infinities", "own_weights", "soundness"),
+    },
     "etdev_trt": {"compiler", "engine", "runner", "vendor"},
 }
 # They also return caveats of what they take.

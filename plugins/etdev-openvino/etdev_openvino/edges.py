@@ -64,10 +64,10 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
         return "precision", "OpenVINO floors a rounded quotient, which is off by one at multiples"
     if op in _GIVE_ANY_POSITION and _is_position_read(node):
         return "ties", f"OpenVINO's {op} gives other positions than PyTorch where values tie"
+    if op == "div" and node.kwargs.get("rounding_mode") == "trunc":
+        return "precision", "OpenVINO truncates to an int32, which has no quotients above 2**31"
     if op == "erf" and _halves(node):
         return "arguments", "OpenVINO's delegate fails on erf of float16"
-    if op == "div" and node.kwargs.get("rounding_mode") == "trunc" and _halves(node):
-        return "arguments", "OpenVINO truncates float16 divided by zero to finite numbers"
     if op == "elu" and len(args) > 2:
         return "arguments", "OpenVINO can't compile elu with a scale"
     if op == "addmm" and 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha")):
@@ -110,15 +110,16 @@ def nan_problem(
     op: str, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Reason | None:
     """Return why an op must not see NaN or infinities; or None."""
-    if not any(tensor.dtype.is_floating_point for tensor in inputs):
-        return None
-    rounded = op == "div" and node.kwargs.get("rounding_mode") is not None
-    # It converts numbers beyond float16 to its largest one.
+    # It converts numbers beyond float16 to its largest one, or keeps them.
     converts = op in ("_to_copy", "_to_dim_order_copy")
+    wide = any(tensor.dtype in (torch.int32, torch.int64) for tensor in inputs)
+    to_half = converts and wide and outputs[0].dtype == torch.float16
+    if not to_half and not any(tensor.dtype.is_floating_point for tensor in inputs):
+        return None
     to_bool = converts and outputs[0].dtype in (torch.bool, torch.float16)
     # Channels are convolved with zeros of other groups.
     grouped = op == "convolution" and cast("int", node.args[8]) > 1
-    if op in _LOSES_NAN or rounded or to_bool or grouped:
+    if op in _LOSES_NAN or to_bool or to_half or grouped:
         return "nan", "differs from PyTorch at NaN or infinite values"
     return None
 

@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from etdev.graph import computed_from, op_name, unwritten_constants
 from etdev.quirks import FaultyOps
-from etdev_openvino import attention, edges
+from etdev_openvino import attention, edges, infinities
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -118,6 +118,7 @@ class Soundness:
             attention.problem(node, self.program, self.constants)
             or _arguments_problem(node)
             or edges.arguments_problem(short(node), node)
+            or infinities.problem(node, self.program, self.constants, _MOVES)
             or edges.bool_problem(short(node), node, inputs, outputs)
             or _dtype_problem(node, [*inputs, *fixed], outputs)
         )

@@ -157,9 +157,18 @@ def test_quotients_of_multiples_are_rounded_as_in_pytorch(divide):
     exact(divide, (x, y))
 
 
-def test_floor_division_is_left_and_truncation_taken():
-    assert ("div", "precision") in reasons(lambda x: x // 0.1, X)
-    assert not reasons(lambda x: torch.div(x, 0.1, rounding_mode="trunc"), X)
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_divisions_that_round_are_left(mode):
+    def divide(x):
+        return torch.div(x, 0.1, rounding_mode=mode)
+
+    assert ("div", "precision") in reasons(divide, X)
+    exact(divide, (X,), (X * 1e10,))
+
+
+def test_a_quotient_that_is_rounded_is_taken():
+    assert not reasons(lambda x: torch.floor(x / 0.1), X)
+    exact(lambda x: torch.floor(x / 0.1), (X,), (X * 1e10,))
 
 
 def test_rows_of_a_constant_table_are_not_rounded_beside_a_product():
@@ -175,7 +184,7 @@ def test_rows_of_a_constant_table_are_not_rounded_beside_a_product():
 
 def test_float16_has_no_erf_and_no_truncated_division():
     refused = reasons(lambda x: (torch.erf(x), torch.div(x, x, rounding_mode="trunc")), X.half())
-    assert refused == {("erf", "arguments"), ("div", "arguments")}
+    assert refused == {("erf", "arguments"), ("div", "precision")}
 
 
 ROUNDED = (
@@ -206,7 +215,44 @@ def test_a_float16_layer_between_float32_ones_stays_whole():
     assert not taken["forward"].fallback
 
 
-def test_what_overflows_float16_is_infinite_with_exact_nan():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+def test_what_overflows_float16_is_infinite_with_exact_nan(dtype):
     function = Function(lambda x: x.half() * 0.001)
-    lowered = Lowerer([OpenVinoPlugin(nan="exact")]).lower(function, (torch.ones(2),))
-    lowered.verify((torch.tensor([1e6, -1e6]),))
+    example = (torch.ones(2, dtype=dtype),)
+    lowered = Lowerer([OpenVinoPlugin(nan="exact")]).lower(function, example)
+    lowered.verify((torch.tensor([1e6, -1e6]).to(dtype),))
+
+
+INF = float("inf")
+HIDDEN = torch.tensor([[True] * 4, [False] * 4, [True, False, True, False]])
+FILLS = torch.zeros(3, 4).masked_fill(HIDDEN, -INF)
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("amax", lambda x, m: x.masked_fill(m, -INF).amax(-1)),
+        ("amin", lambda x, m: torch.where(m, INF, x).reshape(2, 3, 4).amin(2)),
+        ("max", lambda x, m: (x * 2 + FILLS).max(-1).values),
+        ("min", lambda x, m: (-(x + FILLS)).min(-1).values),
+        ("max_pool2d_with_indices", lambda x, m: nn.functional.max_pool2d(x + FILLS, (1, 4))),
+        ("amin", lambda x, m: (-(x + FILLS).clamp(min=-9.0) - FILLS).amin(-1)),
+    ],
+)
+def test_the_greatest_of_nothing_but_infinities_is_infinite(op, function):
+    assert (op, "infinity") in reasons(function, X, HIDDEN)
+    exact(function, (X, HIDDEN))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, m: (x + 1).amax(-1),
+        lambda x, m: (x + FILLS).amax(-1).clamp(min=-9.0),
+        lambda x, m: (x + FILLS).clamp(min=-9.0).max(-1).values,
+        lambda x, m: torch.softmax(x + FILLS, -1)[1:].amax(-1),
+    ],
+)
+def test_the_greatest_of_clamped_infinities_is_taken(function):
+    assert not {op for op, code in reasons(function, X, HIDDEN) if code == "infinity"}
+    assert_agrees(lowered(function, X, HIDDEN), function, (X, HIDDEN))
