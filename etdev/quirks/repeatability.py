@@ -148,9 +148,20 @@ def _results(
 ) -> tuple[dict[str, object], set[str]]:
     """Call a module with copies of its parameters and buffers.
 
+    A call that fails is repeated with compiled scans, which some need.
+
     Returns:
         Its results and the new values of buffers, and the names of buffers that were assigned to.
     """
+    try:
+        return _results_of_call(module, leaves, structure, scans=False)
+    except Exception:
+        return _results_of_call(module, leaves, structure, scans=True)
+
+
+def _results_of_call(
+    module: torch.nn.Module, leaves: Sequence[object], structure: pytree.TreeSpec, scans: bool
+) -> tuple[dict[str, object], set[str]]:
     named = {
         f"{prefix}.{name}" if prefix else name: value
         for prefix, each in module.named_modules()
@@ -168,7 +179,7 @@ def _results(
         return functional_call(module, state, arguments, keywords, tie_weights=False)
 
     with torch_random_state():
-        values = pytree.tree_leaves(called(call, leaves, structure))
+        values = pytree.tree_leaves(called(call, leaves, structure, scans))
     results = [value for value in values if isinstance(value, (torch.Tensor, int, float, complex))]
     replaced = {f"self.{name}" for name, value in state.items() if _memory(value) != given[name]}
     buffers = [name for name, value in named.items() if not isinstance(value, torch.nn.Parameter)]

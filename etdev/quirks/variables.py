@@ -5,6 +5,7 @@ They are its attributes, and the globals, closures and defaults of the functions
 
 from __future__ import annotations
 
+import dis
 import inspect
 import logging
 import pickle
@@ -12,6 +13,7 @@ import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ _PLAIN = (int, float, complex, str, bytes)
 _WHOLE = (torch.Tensor, ModuleType, random.Random, logging.Logger, *_PLAIN)
 # Packages whose functions keep caches and logs, on which no result depends.
 _TRUSTED = {"torch", "etdev", *sys.stdlib_module_names} - {"__main__"}
+_GLOBAL = ("LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_GLOBAL")
 _CLOCKS = ("time", "datetime")
 _REGISTERED = ("_buffers", "_parameters", "_modules")
 
@@ -125,7 +128,7 @@ def _named(function: FunctionType) -> Iterator[Variable]:
     """Yield the globals that a function names, its closure and its defaults."""
     code, own = function.__code__, function.__globals__
     names = {*_names(code)}
-    for key in sorted(own.keys() & names):
+    for key in sorted(own.keys() & _globals(code)):
         yield Variable(f"{function.__module__}.{key}", own, key, own[key])
         if isinstance(module := own[key], ModuleType) and _is_own(module):
             for name in sorted(vars(module).keys() & names):
@@ -146,6 +149,13 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+@cache
+def _globals(code: CodeType) -> set[str]:
+    """Return the globals that a function and those inside of it read or write."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname in _GLOBAL}
+    return found.union(*(_globals(c) for c in code.co_consts if isinstance(c, CodeType)))
 
 
 def _is_own(value: object) -> bool:

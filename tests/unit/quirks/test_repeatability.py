@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import scan
 
 from etdev import Lowerer
 from etdev.edge.source import export
 from etdev.errors import EtdevWarning, SourceError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
+from etdev.quirks.variables import variables_of
 from etdev.schema.method import Method
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -213,6 +215,18 @@ def test_state_in_python_is_refused(call, place):
     module.held = state()
     assert refusal(module) == differ(place)
     assert torch.equal(module.state, torch.ones(3))
+
+
+def test_state_beside_a_scan_of_several_carries_is_refused():
+    def step(carried, row):
+        return (carried[0] + row, carried[1] * row), carried[0] * 2
+
+    def scans(self, x):
+        self.calls += 1
+        both, rows = scan(step, (torch.zeros(1), torch.ones(1)), x[:, None], dim=0)
+        return rows * self.calls, both
+
+    assert refusal(Holder(scans)) == differ("self.calls")
 
 
 def test_state_of_a_hook_is_refused():
@@ -466,6 +480,20 @@ def test_a_number_that_changes_nothing_yet_is_named_once():
     assert [str(warning.message) for warning in own] == [expected]
     assert not module._forward_hooks
     assert not module._forward_pre_hooks
+
+
+def test_an_attribute_is_not_the_global_of_its_name():
+    def attribute(self, x):
+        return x * self.COUNTS
+
+    def variable(self, x):
+        return x * COUNTS["calls"]
+
+    named = [
+        any("COUNTS" in known.name for known in variables_of(Holder(call)))
+        for call in (attribute, variable)
+    ]
+    assert named == [False, True]
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attribute")
