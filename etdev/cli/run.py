@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 @click.option(
     "--inputs", type=options.FILE, callback=options.existing, help="Inputs written by torch.save."
 )
-@click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
+@click.option(
+    "--check",
+    metavar="SOURCE",
+    help="Compare with this model in PyTorch, at its example inputs or --inputs, in other sizes, "
+    "and at NaN and infinities. etdev lower and --bisect draw inputs far from these, too.",
+)
 @click.option(
     "--tolerance",
     type=float,
