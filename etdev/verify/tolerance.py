@@ -82,12 +82,14 @@ class Tolerance:
         steps: Allowed error of int8 and uint8 outputs.
         slack: For each output, the error that it may have whatever its values are.
         free: Floats may be off as far as perturbations move them, without a limit.
+        rounds: Floats may be off as far as rounding moves them; not if a user gave a tolerance.
     """
 
     relative: float = 0.0
     steps: int = 0
     slack: Sequence[float] = ()
     free: bool = False
+    rounds: bool = False
 
     @classmethod
     def of(
@@ -121,6 +123,7 @@ class Tolerance:
             int(quantised),
             steps_of(program, outputs),
             free,
+            rounds=True,
         )
 
     @property
@@ -172,7 +175,7 @@ class Tolerance:
         for moved in call.moved(self.relative / _PARTS):
             if (problem := rules.mismatch(decided, expected, moved, outputs)) is None:
                 return Judgement(None, left_out)
-        rounded = call.rounded()
+        rounded = call.rounded() if self.rounds else ()
         if (problem := rules.mismatch(decided, expected, moved, outputs, rounded)) is None:
             return Judgement(None, left_out)
         exact = call.exact()
