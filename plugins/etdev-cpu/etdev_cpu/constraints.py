@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from etdev.graph import is_channels_last
 from etdev.quirks import FaultyOps
+from etdev_cpu.attention import is_of_attention
 from etdev_cpu.layers import (
     CONVOLUTION,
     LAYERS,
@@ -157,7 +158,7 @@ def loses_nan(node: Node) -> bool:
     wrong = {torch.float32: _WRONG_FLOAT32, torch.float16: _WRONG_FLOAT16}
     # A convolution of single channels spreads them.
     spreads = op == CONVOLUTION and _fills_up(*node.args)
-    return spreads or any(op in wrong.get(dtype, ()) for dtype in read)
+    return spreads or is_of_attention(node) or any(op in wrong.get(dtype, ()) for dtype in read)
 
 
 def _starts_before(sizes: Sequence[Any], dim: int = 0, start: Any = None, *_: Any) -> bool:

@@ -29,3 +29,8 @@ class Options:
     bf16: bool = False
     approximate: bool = False
     nan: str = field(default="ignored", validator=validators.in_(EDGES))
+
+    @property
+    def writes_attention(self) -> bool:
+        """True if XNNPACK takes float32, and its softmax may differ at infinite values."""
+        return self.nan == "ignored" and (not self.precisions or "fp32" in self.precisions)

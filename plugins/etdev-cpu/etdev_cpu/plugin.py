@@ -15,6 +15,7 @@ from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
     from etdev.quirks import Row
     from etdev_cpu.support import Support
@@ -65,6 +66,13 @@ class CpuPlugin(Options):
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """Ops that XNNPACK has as one, such as linear, where it would take them."""
         return self._support().keep_whole(program)
+
+    @hookimpl
+    def decompose(self, node: Node) -> Callable[..., Any] | None:
+        """Write attention without a mask with a plain softmax, if NaN and infinity are ignored."""
+        from etdev_cpu.attention import attention, is_unmasked
+
+        return attention if self.writes_attention and is_unmasked(node) else None
 
     @hookimpl
     def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:

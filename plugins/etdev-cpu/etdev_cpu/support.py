@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
+from etdev_cpu.attention import ATTENTION
 from etdev_cpu.constraints import OTHERWISE, loses_nan
 from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, configs, reasons_told
@@ -57,7 +58,8 @@ class Support:
         # XNNPACK tags the quantisers around a layer even where it doesn't take the layer.
         with _notes(program.graph):
             ops, check = self._partitioner.ops_to_not_decompose(program)
-        return KeepWhole(ops, untagged(check) if check else None)
+        written = (ATTENTION,) if self._options.writes_attention else ()
+        return KeepWhole(ops, untagged(check) if check else None, decomposes=written)
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]

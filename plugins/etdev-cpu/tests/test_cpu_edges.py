@@ -4,8 +4,9 @@ import pytest
 import torch
 from etdev_cpu.plugin import CpuPlugin
 from support.models.small import Function
-from support.toys.runtime import execute
+from support.toys.runtime import assert_agrees, execute
 from torch import nn
+from torch.export import Dim
 
 from etdev import Lowerer
 
@@ -80,3 +81,40 @@ def test_the_plan_names_the_ops_that_ignore_nan_in_a_line():
     assert plan.summary.endswith(f"; {line}")
     assert not Lowerer([CpuPlugin(nan="exact")]).plan(affected, x)["forward"].caveats
     assert not Lowerer(["cpu"]).plan(nn.Linear(8, 8), x)["forward"].caveats
+
+
+class Attention(nn.Module):
+    """Attention without a mask, and with one."""
+
+    def forward(self, query, key, value, mask):
+        known = nn.functional.scaled_dot_product_attention
+        return known(query, key, value), known(query, key, value, attn_mask=mask)
+
+
+def heads(rows):
+    mask = torch.zeros(rows, rows)
+    mask[0], mask[-1, ::2] = -torch.inf, -torch.inf
+    return (*(torch.randn(2, 3, rows, 8) for _ in range(3)), mask)
+
+
+def test_attention_without_a_mask_has_a_plain_softmax():
+    rows = Dim("rows", min=2, max=9)
+    shapes = ({2: rows}, {2: rows}, {2: rows}, {0: rows, 1: rows})
+    calls = [heads(count) for count in (5, 9, 2, 7)]
+    lowered = Lowerer([CpuPlugin()]).lower(Attention(), calls[0], dynamic_shapes=shapes)
+    assert_agrees(lowered, Attention(), *calls)
+    told = [entry.op for entry in lowered.plan["forward"].ledger if entry.caveat]
+    assert told == ["aten._softmax.default"]
+
+
+def test_exact_attention_is_zero_where_all_scores_are_minus_infinity():
+    query, key, value, mask = heads(5)
+    query[0, 0, 0], key[0, 0] = 1e30, -1e30
+    expected = Attention()(query, key, value, mask)
+    for nan in ("ignored", "exact"):
+        lowered = Lowerer([CpuPlugin(nan=nan)]).lower(Attention(), heads(5))
+        plain, masked = execute(lowered, (query, key, value, mask))[0]
+        assert plain[0, 0, 0].isnan().all() == (nan == "ignored")
+        torch.testing.assert_close(plain[1], expected[0][1])
+        torch.testing.assert_close(masked, expected[1])
+    torch.testing.assert_close(plain, expected[0])
