@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import product
@@ -148,9 +148,9 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
         try:
             for name, method in methods.items():
                 calls = method.calls([inputs], 1) if inputs else method.calls([], STEPS, DRAWS)
-                for program, flow in product(_programs(method), flows):
+                for flow in flows:
                     tell(f"method {name} in {flow.name}")
-                    found = _begun(search, program, calls, flow)
+                    found = _begun(search, method.program, calls, flow)
                     if found.is_failure:
                         return _reduced(search, flows, start)
                     tried[f"{name} is {found} in {flow.name}"] = None
@@ -161,29 +161,26 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 
-def _programs(method: EagerMethod) -> Iterator[ExportedProgram]:
-    """Yield a method as a function, if torch can make one of it, and as it was exported."""
-    with suppress(Exception):
-        yield method.program.run_decompositions({})
-    yield method.program
-
-
 def _begun(
     search: Search, program: ExportedProgram, calls: Sequence[EagerCall], flow: Flow
 ) -> Failure:
     """Try a program, and begin the search, with as few calls as possible, if it fails."""
     inputs, drawn = [call.inputs for call in calls], [call.drawn for call in calls]
 
-    def case(numbers: Sequence[int], dynamic: bool, inner: Sequence[int]) -> Case:
-        recording = Recording.of(program, inputs[: max(numbers) + 1], inner, drawn)
+    def case(own: ExportedProgram, numbers: Sequence[int], inner: Sequence[int]) -> Case:
+        recording = Recording.of(own, inputs[: max(numbers) + 1], inner, drawn)
         return Case(recording, recording.nodes, calls=tuple(numbers), dynamic=dynamic)
 
     every, dynamic = range(len(calls)), bool(program.range_constraints)
-    found = search.tried(case(every, dynamic, ()), flow)
+    found = search.tried(case(program, every, ()), flow)
     if found.is_failure:
-        last, upto = [found.call], range(found.call + 1) if found.kind == WRONG else every
-        for numbers, varies in ((last, False), (last, dynamic), (upto, dynamic), (every, dynamic)):
-            first = case(numbers, varies, numbers)
+        programs, last = [program], [found.call]
+        upto = range(found.call + 1) if found.kind == WRONG else every
+        with suppress(Exception):
+            # As a function, without state, if that fails alike.
+            programs.insert(0, program.run_decompositions({}))
+        for numbers, own in product((last, upto, every), programs):
+            first = case(own, numbers, numbers)
             again = search.tried(first, flow)
             if again.is_like(found):
                 search.start(first, flow, again)
