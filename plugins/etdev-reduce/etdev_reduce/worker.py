@@ -214,7 +214,7 @@ def _difference(
     for number, (output, wanted) in enumerate(zip(outputs, call.outputs, strict=True)):
         usual = dtype_of(wanted.dtype).tolerance if isinstance(wanted, torch.Tensor) else 0.0
         relative = asked or max(usual, QUANTISED * is_quantised) or 1e-4
-        tolerance = Tolerance.of(program, relative=relative)
+        tolerance = evolve(Tolerance.of(program, relative=relative), rounds=asked is None)
         results = [*call.results]
         results[number] = output
         if problem := tolerance.judge(results, call).problem:
