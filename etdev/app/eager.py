@@ -11,16 +11,18 @@ import torch
 from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.reference import Reference
+from etdev.edge.reference import Reference, written
 from etdev.edge.source import export, methods_of
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
 from etdev.schema.method import Method
 from etdev.upstream.trees import flat
-from etdev.verify.oracle import EagerCall, is_random
+from etdev.verify.inputs import DRAWS
+from etdev.verify.oracle import EagerCall, Oracle, is_random
 from etdev.verify.output_error import errors_of
 from etdev.verify.session import session_of
 from etdev.verify.tolerance import Tolerance
+from etdev.verify.verifier import STEPS
 
 
 # Not slotted: its cached members stay attributes of the class, with their docstrings.
@@ -63,6 +65,16 @@ class EagerMethod:
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         return {name: cls(method) for name, method in methods.items()}
 
+    @classmethod
+    def of_program(
+        cls, model: torch.nn.Module, program: ExportedProgram, inputs: Any
+    ) -> EagerMethod:
+        """Return the method of a module that was exported already, with its example inputs."""
+        method = cls(Method("forward", model, inputs))
+        # As its property would keep it.
+        vars(method)["_reference"] = Reference.of(method.source, program)
+        return method
+
     @property
     def name(self) -> str:
         """Its name."""
@@ -95,21 +107,41 @@ class EagerMethod:
         """
         return self._reference.given(inputs)[0]
 
-    def calls(self, given: Sequence[Sequence[Any]], count: int, draws: int = 0) -> list[EagerCall]:
+    def calls(
+        self, given: Sequence[Sequence[Any]], count: int | None = None, draws: int = 0
+    ) -> list[EagerCall]:
         """Call it with flat inputs, and then with fresh ones, each in the state that the last left.
 
         Args:
             given: Inputs of the first calls. Those that eager PyTorch refuses are left out.
             count: Number of calls; those that are not given have inputs like the example's, at the
-                bounds of dynamic sizes.
+                bounds of dynamic sizes. None makes those of a verification, with its draws.
             draws: Number of the calls after those that are far from the example; with one or more,
                 sizes between the bounds are tried, too, as in a verification.
 
         Raises:
             VerifyError: Eager PyTorch takes none of the inputs.
         """
+        if count is None:
+            count, draws = STEPS, DRAWS
         steps = max(count, len(given))
         return session_of(self._reference, given, steps, bool(draws), draws).calls
+
+    def replay(self, calls: Sequence[Sequence[Any]], drawn: Sequence[bool]) -> list[EagerCall]:
+        """Call it with flat inputs, each in the state that the last left; errors come through.
+
+        Args:
+            calls: The inputs.
+            drawn: For each call, whether its results may be off as far as rounding moves them.
+        """
+        oracle = Oracle([self._reference])
+        made = (oracle.call(self._reference, list(inputs)) for inputs in calls)
+        return [evolve(call, drawn=own) for call, own in zip(made, drawn, strict=True)]
+
+    @staticmethod
+    def written(program: ExportedProgram) -> frozenset[str]:
+        """Return the names of the buffers and parameters that a program writes to."""
+        return frozenset(filter(None, written(program)))
 
     @cached_property
     def _reference(self) -> Reference:

@@ -19,9 +19,9 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("compiler", "constraints", "layers", "matching", "notes", "options", "own_weights"),
-        *("own_dequantisers", "quantisers", "quirks", "reasons", "soundness", "sources"),
-        *("structure", "template"),
+        *("attention", "compiler", "constraints", "layers", "matching", "notes", "options"),
+        *("own_dequantisers", "own_weights", "quantisers", "quirks", "reasons", "soundness"),
+        *("sources", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
     "etdev_openvino": {

@@ -17,7 +17,7 @@ from torch.fx.node import map_aggregate, map_arg
 from torch.utils import _pytree as pytree
 
 from etdev import EtdevError
-from etdev.edge import reference
+from etdev.app import EagerMethod
 from etdev_reduce import values
 from etdev_reduce.failure import first_line
 
@@ -96,7 +96,7 @@ class Recording:
     def __attrs_post_init__(self) -> None:
         specs = self.program.graph_signature.input_specs
         held = {spec.target: spec.arg.name for spec in specs if spec.target}
-        written = {held[name] for name in reference.written(self.program) if name in held}
+        written = {held[name] for name in EagerMethod.written(self.program) if name in held}
         # A function returns new values instead, and takes the old ones as inputs.
         is_function = bool(self.program.graph_signature.buffers_to_mutate)
         self.states = frozenset() if is_function else frozenset(written)

@@ -18,10 +18,6 @@ from etdev import EtdevError, Lowerer
 from etdev.app import EagerMethod, files
 from etdev.runtime.child import Child
 from etdev.runtime.ending import ending
-from etdev.schema.method import Method
-from etdev.verify.inputs import DRAWS
-from etdev.verify.oracle import EagerCall
-from etdev.verify.verifier import STEPS
 from etdev_reduce.case import Case, Recording
 from etdev_reduce.failure import HANG, RIGHT, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Etdev, Executorch, Flow
@@ -147,7 +143,7 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
         )
         try:
             for name, method in methods.items():
-                calls = method.calls([inputs], 1) if inputs else method.calls([], STEPS, DRAWS)
+                calls = method.calls([inputs], 1) if inputs else method.calls([])
                 for flow in flows:
                     tell(f"method {name} in {flow.name}")
                     found = _begun(search, method.program, calls, flow)
@@ -161,10 +157,8 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 
-def _begun(
-    search: Search, program: ExportedProgram, calls: Sequence[EagerCall], flow: Flow
-) -> Failure:
-    """Try a program, and begin the search, with as few calls as possible, if it fails."""
+def _begun(search: Search, program: ExportedProgram, calls: Sequence[Any], flow: Flow) -> Failure:
+    """Try a program on calls of an EagerMethod; if it fails, begin the search with the fewest."""
     inputs, drawn = [call.inputs for call in calls], [call.drawn for call in calls]
 
     def case(own: ExportedProgram, numbers: Sequence[int], inner: Sequence[int]) -> Case:
@@ -215,7 +209,7 @@ def _try_together(
         raise EtdevError("reduce", f"{own}: {problems[tuple(names)]}", cure)
 
 
-def _verify(methods: Mapping[str, Method], flow: Etdev, answer: Callable[[Any], None]) -> None:
+def _verify(methods: Mapping[str, Any], flow: Etdev, answer: Callable[[Any], None]) -> None:
     """Answer with how methods fail in one file, or with an empty text if they don't."""
     # The threads of the process that was forked are not here.
     torch.set_num_threads(1)

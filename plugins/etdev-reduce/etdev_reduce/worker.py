@@ -21,13 +21,9 @@ from attrs import evolve, frozen
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from etdev.edge.reference import Reference
+from etdev.app import EagerMethod
 from etdev.schema.dtypes import dtype_of
-from etdev.schema.method import Method
 from etdev.upstream.shortcuts.decompositions import quick_decompositions
-from etdev.upstream.trees import flat
-from etdev.verify.oracle import EagerCall, Oracle
-from etdev.verify.output_error import errors_of
 from etdev.verify.tolerance import QUANTISED, Tolerance
 from etdev_reduce import script
 from etdev_reduce.failure import (
@@ -155,7 +151,8 @@ def _tried(trial: Trial, at: Tell) -> Failure:
             exec(script.made(trial.source), scope)
             exec(script.EXPORT, scope)
             program, calls = scope["program"], scope["calls"]
-            expected = _expected(scope["eager"], program, calls, trial.drawn)
+            eager = EagerMethod.of_program(scope["eager"], program, calls[0])
+            expected = eager.replay(list(map(pytree.tree_leaves, calls)), trial.drawn)
         except Exception as error:
             return Failure(INVALID, "export", detail=f"{type(error).__name__}: {error}")
         at("lower")
@@ -165,7 +162,7 @@ def _tried(trial: Trial, at: Tell) -> Failure:
     exec(script.LOAD, scope)
     at("run")
     for step, call in enumerate(expected):
-        outputs = flat(scope["method"].execute(copy.deepcopy(calls[step])))
+        outputs = EagerMethod.leaves(scope["method"].execute(copy.deepcopy(calls[step])))
         if found := _difference(outputs, call, program, trial.tolerance):
             return evolve(found, detail=f"in call {step}, {found.detail}", call=step)
     if trial.slow:
@@ -180,18 +177,6 @@ def _tried(trial: Trial, at: Tell) -> Failure:
     return Failure(RIGHT)
 
 
-def _expected(
-    model: torch.nn.Module, program: ExportedProgram, calls: Sequence[Any], drawn: Sequence[bool]
-) -> list[EagerCall]:
-    """Call a model in eager PyTorch, each time in the state of the last."""
-    reference = Reference.of(Method("forward", model, calls[0]), program)
-    oracle = Oracle([reference])
-    return [
-        evolve(oracle.call(reference, pytree.tree_leaves(inputs)), drawn=is_drawn)
-        for inputs, is_drawn in zip(calls, drawn, strict=True)
-    ]
-
-
 def _seconds(scope: dict[str, Any]) -> float:
     """Return the median time of a call."""
     times = []
@@ -203,7 +188,7 @@ def _seconds(scope: dict[str, Any]) -> float:
 
 
 def _difference(
-    outputs: Sequence[Any], call: EagerCall, program: ExportedProgram, asked: float | None
+    outputs: Sequence[Any], call: Any, program: ExportedProgram, asked: float | None
 ) -> Failure | None:
     """Return in which way the outputs of a call are wrong; None if they are right."""
     if len(outputs) != len(call.outputs):
@@ -229,5 +214,6 @@ def _allowed(value: Any, expected: Any, tolerance: Tolerance) -> float:
     """Return the smallest error that is too large, relative to the largest value."""
     output, wanted = torch.as_tensor(value), torch.as_tensor(expected)
     allowed, largest = tolerance.allowed(wanted), wanted.double().nan_to_num(0, 0, 0).abs().max()
-    wrong = allowed[errors_of(output, wanted) > allowed]
+    off = (output.double() - wanted.double()).abs()
+    wrong = allowed[off.nan_to_num(0.0, 0.0) > allowed]
     return float(wrong.min() / largest) if largest and wrong.numel() else 0.0

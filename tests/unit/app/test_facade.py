@@ -60,6 +60,17 @@ def test_calls_carry_the_state_on_and_leave_the_module_as_it_was():
     assert lowered.plan["forward"].ledger.owned() == {"portable": 2}
 
 
+def test_calls_of_an_exported_program_are_replayed_in_order_and_errors_come_through():
+    module, one = Sum(), torch.ones(2)
+    program = torch.export.export(module, (one,))
+    assert EagerMethod.written(program) == {"total"}
+    calls = EagerMethod.of_program(module, program, (one,)).replay([[one], [one]], [False, True])
+    assert [(c.outputs[0].tolist(), c.drawn) for c in calls] == [([1, 1], False), ([2, 2], True)]
+    again = EagerMethod.of_program(module, program, (one,))
+    with pytest.raises(Exception, match="size"):
+        again.replay([[torch.ones(3)]], [False])
+
+
 @pytest.mark.parametrize(
     ("wanted", "output", "error"),
     [
