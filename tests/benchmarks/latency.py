@@ -42,11 +42,11 @@ ETDEV, EXECUTORCH, EAGER = "etdev", "executorch", "eager"
 NORMS = "norms are right where the mean is far from 0: a delegate subtracts a number first"
 # Why a side other than etdev's is faster, as found in profiles of both.
 REASONS: Mapping[str, str] = {
-    "cached decoder": "the same calls; noise of a busy machine",
-    "u-net": "the same calls; noise of a busy machine",
     "found rows": "ExecuTorch's kernel of a boolean index takes 0.18 ms of it",
-    **dict.fromkeys(("poolformer", "focalnet", "convnextv2"), NORMS),
+    **dict.fromkeys(("u-net", "int8 u-net", "poolformer", "focalnet", "convnextv2"), NORMS),
 }
+# Of rows whose sides call as many delegates and kernels.
+SAME = "the same calls; noise"
 
 
 class Side:
@@ -168,7 +168,8 @@ def instructions(program: bytes) -> str:
 def reason(row: Mapping[str, Any]) -> str:
     """Return why another side is faster, or what is remarkable about a row."""
     slower = max(row["of_executorch"] or 0, row["of_eager"]) > 1
-    return REASONS.get(row["model"], "?") if slower else row["failure"]
+    usual = SAME if len({*row["calls"].values()}) == 1 else "?"
+    return REASONS.get(row["model"], usual) if slower else row["failure"]
 
 
 def bars(rows: Sequence[Mapping[str, Any]]) -> Iterator[record.Bar]:
