@@ -52,6 +52,17 @@ _LOSES_NAN = FaultyOps(
 )
 
 
+def names(node: Node) -> tuple[str, str]:
+    """Return an op with and without its overload: `aten.add.Tensor` and `aten.add`."""
+    name = op_name(node)
+    return name, name.rpartition(".")[0]
+
+
+def short(node: Node) -> str:
+    """Return an op without namespace and overload: `add`."""
+    return names(node)[1].rpartition(".")[2]
+
+
 def arguments_problem(op: str, node: Node) -> Reason | None:
     """Return why an op can't have its arguments; or None."""
     args: Any = node.args
@@ -110,13 +121,13 @@ def nan_problem(
     op: str, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Reason | None:
     """Return why an op must not see NaN or infinities; or None."""
-    # It converts numbers beyond float16 to its largest one, or keeps them.
     converts = op in ("_to_copy", "_to_dim_order_copy")
-    wide = any(tensor.dtype in (torch.int32, torch.int64) for tensor in inputs)
-    to_half = converts and wide and outputs[0].dtype == torch.float16
-    if not to_half and not any(tensor.dtype.is_floating_point for tensor in inputs):
+    to_half = converts and outputs[0].dtype == torch.float16
+    # Floats beyond float16 become its largest number, and integers beyond it stay as they are.
+    wide = (torch.int32, torch.int64) if to_half else ()
+    if not any(own.dtype.is_floating_point or own.dtype in wide for own in inputs):
         return None
-    to_bool = converts and outputs[0].dtype in (torch.bool, torch.float16)
+    to_bool = converts and outputs[0].dtype == torch.bool
     # Channels are convolved with zeros of other groups.
     grouped = op == "convolution" and cast("int", node.args[8]) > 1
     if op in _LOSES_NAN or to_bool or to_half or grouped:

@@ -7,6 +7,7 @@ but infinities is that number. Infinities of the inputs are a caveat; see `edges
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,10 +15,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import op_name
 from etdev.quirks import FaultyOps
 from etdev_openvino import edges
-from etdev_openvino.edges import Reason
+from etdev_openvino.edges import Reason, short
 
 # By op, the bound of a clamp that takes away the infinity at which OpenVINO is wrong.
 _BOUNDS = {
@@ -26,13 +26,17 @@ _BOUNDS = {
 }
 _STARTS = FaultyOps(upstream=edges.SEEN, ops=tuple(_BOUNDS))
 # Ops, beside those that move values, whose results are infinite where an input is.
-_ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "cumsum", "getitem")
+_ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "cumsum")
 # Among those that move values, the ones that may turn the sign of an infinity around.
 _TURN = ("neg", "sub", "mul", "div", "abs")
 
 
 def problem(
-    node: Node, program: ExportedProgram, constants: Mapping[str, str], moves: Collection[str]
+    node: Node,
+    program: ExportedProgram,
+    constants: Mapping[str, str],
+    moves: Collection[str],
+    known: set[tuple[Node, frozenset[str]]],
 ) -> Reason | None:
     """Return why the values that a node chooses from may all be infinite; or None.
 
@@ -41,25 +45,29 @@ def problem(
         program: In the edge dialect.
         constants: The targets of weights and constants, by graph input.
         moves: Ops that hand on values, or choose among them.
+        known: Nodes, each with bounds, that were found to have no infinity; it adds more.
     """
-    op = _short(node)
+    op = short(node)
     if op not in _STARTS or all(_clamps(user, {_BOUNDS[op]}) for user in _readers(node)):
         return None
     left: list[tuple[Any, frozenset[str]]] = [(node.args[0], frozenset({_BOUNDS[op]}))]
-    seen = set()
+    seen = set[tuple[Node, frozenset[str]]]()
     while left:
         source, bounds = left.pop()
-        if not isinstance(source, Node) or (source, bounds) in seen or _clamps(source, bounds):
+        if not isinstance(source, Node) or _clamps(source, bounds):
+            continue
+        if (source, bounds) in seen or (source, bounds) in known:
             continue
         seen.add((source, bounds))
         if source.op != "call_function" and source.name not in constants:
             continue
         if _writes_infinity(source, program, constants):
             return "infinity", f"OpenVINO's {op} of nothing but infinities is the last finite float"
-        name = _short(source)
-        if name in moves or name in _ARITHMETIC:
+        name = short(source)
+        if source.target is operator.getitem or name in moves or name in _ARITHMETIC:
             bounds = frozenset(_BOUNDS.values()) if name in _TURN else bounds
             left += [(other, bounds) for other in source.all_input_nodes]
+    known |= seen
     return None
 
 
@@ -79,7 +87,7 @@ def _writes_infinity(node: Node, program: ExportedProgram, constants: Mapping[st
 
 def _clamps(node: Node, bounds: Collection[str]) -> bool:
     """Return True if the results of an op are finite on the sides of some bounds."""
-    op, args = _short(node), (*node.args[1:], None, None)
+    op, args = short(node), (*node.args[1:], None, None)
     if op == "hardtanh":
         return True
     if op == "relu":
@@ -93,9 +101,3 @@ def _readers(node: Node) -> list[Node]:
     several = isinstance(node.meta["val"], (tuple, list))
     first = [user for user in node.users if user.args[1:2] == (0,)] if several else [node]
     return [user for own in first for user in own.users]
-
-
-def _short(node: Node) -> str:
-    """Return an op without namespace and overload: `add`."""
-    _, _, op = op_name(node).partition(".")
-    return op.partition(".")[0] or op_name(node)

@@ -19,6 +19,7 @@ from torch.fx import Node
 from etdev.graph import computed_from, op_name, unwritten_constants
 from etdev.quirks import FaultyOps
 from etdev_openvino import attention, edges, infinities
+from etdev_openvino.edges import short
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -68,6 +69,7 @@ class Soundness:
         fixed: These names, and those of the nodes that are computed from nothing else.
         quantised: Names of torchao's ops and of views of what they return.
         halves: Names of the nodes whose float16 values were float32 before.
+        finite: What `infinities.problem` found to have no infinity, for later calls of it.
     """
 
     program: ExportedProgram
@@ -77,6 +79,7 @@ class Soundness:
     fixed: set[str] = field(init=False)
     quantised: set[str] = field(init=False)
     halves: set[str] = field(init=False)
+    finite: set[tuple[Node, frozenset[str]]] = field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.constants = unwritten_constants(self.program)
@@ -118,7 +121,7 @@ class Soundness:
             attention.problem(node, self.program, self.constants)
             or _arguments_problem(node)
             or edges.arguments_problem(short(node), node)
-            or infinities.problem(node, self.program, self.constants, _MOVES)
+            or infinities.problem(node, self.program, self.constants, _MOVES, self.finite)
             or edges.bool_problem(short(node), node, inputs, outputs)
             or _dtype_problem(node, [*inputs, *fixed], outputs)
         )
@@ -148,17 +151,6 @@ class Soundness:
         if type(value) is not torch.Tensor or value.numel() != 1:
             return False
         return value.dtype in _INTEGERS and abs(int(value)) < 2**24
-
-
-def names(node: Node) -> tuple[str, str]:
-    """Return an op with and without its overload: `aten.add.Tensor` and `aten.add`."""
-    name = op_name(node)
-    return name, name.rpartition(".")[0]
-
-
-def short(node: Node) -> str:
-    """Return an op without namespace and overload: `add`."""
-    return names(node)[1].rpartition(".")[2]
 
 
 def is_quantiser(node: Node) -> bool:

@@ -16,6 +16,7 @@ from torch.fx import Node
 import etdev_openvino.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
 from etdev_openvino import attention
+from etdev_openvino.edges import names, short
 from etdev_openvino.soundness import (
     READ_POSITIONS,
     Reason,
@@ -23,8 +24,6 @@ from etdev_openvino.soundness import (
     is_dequantiser,
     is_nothing,
     is_quantiser,
-    names,
-    short,
 )
 
 _PREFIX = "torch.ops."
