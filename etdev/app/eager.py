@@ -107,24 +107,20 @@ class EagerMethod:
         """
         return self._reference.given(inputs)[0]
 
-    def calls(
-        self, given: Sequence[Sequence[Any]], count: int | None = None, draws: int = 0
-    ) -> list[EagerCall]:
+    def calls(self, given: Sequence[Sequence[Any]], count: int | None = None) -> list[EagerCall]:
         """Call it with flat inputs, and then with fresh ones, each in the state that the last left.
 
         Args:
             given: Inputs of the first calls. Those that eager PyTorch refuses are left out.
             count: Number of calls; those that are not given have inputs like the example's, at the
-                bounds of dynamic sizes. None makes those of a verification, with its draws.
-            draws: Number of the calls after those that are far from the example; with one or more,
-                sizes between the bounds are tried, too, as in a verification.
+                bounds of dynamic sizes. None makes those of a verification, some of them at other
+                sizes, or with values far from the example's.
 
         Raises:
             VerifyError: Eager PyTorch takes none of the inputs.
         """
-        if count is None:
-            count, draws = STEPS, DRAWS
-        steps = max(count, len(given))
+        steps, draws = (STEPS, DRAWS) if count is None else (count, 0)
+        steps = max(steps, len(given))
         return session_of(self._reference, given, steps, bool(draws), draws).calls
 
     def replay(self, calls: Sequence[Sequence[Any]], drawn: Sequence[bool]) -> list[EagerCall]:
@@ -151,6 +147,11 @@ class EagerMethod:
     def leaves(value: Any) -> list[Any]:
         """Return the tensors and numbers in nested inputs, without None."""
         return flat(value)
+
+    @staticmethod
+    def errors(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """Return the absolute error of each number of an output; equal infinities have none."""
+        return errors_of(output, wanted)
 
     @staticmethod
     def error(wanted: Sequence[Any], outputs: Sequence[Any]) -> float:

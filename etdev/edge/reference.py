@@ -71,11 +71,9 @@ class Reference:
         (module,) = duplicates([self.program.module(check_guards=True)], [self.state])
         try:
             called(module, leaves, self.example()[1], self.scans)
-        except AssertionError as error:
-            _, found, assumption = str(error).partition("Guard failed: ")
-            return assumption if found else ""
-        except Exception:
-            return ""
+        except Exception as error:
+            if isinstance(error, AssertionError):
+                return str(error).partition("Guard failed: ")[2]
         return ""
 
     def restore(self, module: torch.nn.Module) -> None:

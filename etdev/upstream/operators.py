@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Registers torch.ops.et_copy.
@@ -46,6 +47,12 @@ def base_name(target: Any) -> str:
 def schema_of(op: OpOverload) -> torch.FunctionSchema:
     """Return the signature of an op: its arguments, its returns, and what aliases what."""
     return op._schema
+
+
+def arguments_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call of an op by name, without those that are left out."""
+    names = (argument.name for argument in schema_of(op).arguments)
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 @functools.cache

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from etdev.upstream.operators import arguments_of
+
 _ATEN = torch.ops.aten
 # Ops with the name of the argument that has to ascend along its last dim.
 _SORTED = {
@@ -35,8 +37,7 @@ class SortedSequences(TorchDispatchMode):
         """Call an op after a look at its sequence, in the order that a `sorter` gives it."""
         kwargs = kwargs or {}
         if op in _SORTED:
-            names = (own.name for own in op._schema.arguments)
-            named = dict(zip(names, args, strict=False)) | kwargs
+            named = arguments_of(op, args, kwargs)
             sequence, sorter = named[_SORTED[op]], named.get("sorter")
             sequence = sequence if sorter is None else sequence.gather(-1, sorter)
             if not ascends(sequence):

@@ -9,6 +9,8 @@ import torch
 from attrs import define
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from etdev.upstream.operators import arguments_of
+
 _ATEN = torch.ops.aten
 # Ops that return values and their places along a dim, the last one by default.
 _OPEN = {
@@ -40,8 +42,7 @@ class ShuffledTies(TorchDispatchMode):
     ) -> Any:
         """Call an op on values that are shuffled along its dim, and return their own places."""
         kwargs = kwargs or {}
-        named = {own.name: value for own, value in zip(op._schema.arguments, args, strict=False)}
-        named |= kwargs
+        named = arguments_of(op, args, kwargs)
         if op not in _OPEN or named.get("stable") or not named["self"].dim():
             return op(*args, **kwargs)
         value, dim = named["self"], named.get("dim", -1)

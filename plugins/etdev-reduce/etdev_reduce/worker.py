@@ -214,6 +214,5 @@ def _allowed(value: Any, expected: Any, tolerance: Tolerance) -> float:
     """Return the smallest error that is too large, relative to the largest value."""
     output, wanted = torch.as_tensor(value), torch.as_tensor(expected)
     allowed, largest = tolerance.allowed(wanted), wanted.double().nan_to_num(0, 0, 0).abs().max()
-    off = (output.double() - wanted.double()).abs()
-    wrong = allowed[off.nan_to_num(0.0, 0.0) > allowed]
+    wrong = allowed[EagerMethod.errors(output, wanted) > allowed]
     return float(wrong.min() / largest) if largest and wrong.numel() else 0.0
