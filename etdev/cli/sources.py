@@ -29,13 +29,13 @@ from etdev.schema.method import Method
 __all__ = ["function", "load_inputs", "methods", "returned"]
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 # What may stand in place of a function, and what a function would return of it.
 _RESULTS = {
     type: ("a class", "{}().eval(), (example inputs)"),
     nn.Module: ("a module", "{}, (example inputs)"),
     ExportedProgram: ("an ExportedProgram", "{}"),
 }
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
 def methods(text: str, say: Display) -> dict[str, Method]:

@@ -19,7 +19,7 @@ _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
 _WRITES = (aten.index_add.default, aten.index_copy.default)
 _FILLS = (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 _MEAN, _SUM = 1, 2
-# Scores of attention are not as low; float16 ends before.
+# A number below all scores of attention; the least float16 is above it.
 _DISTANT = -1e30
 
 
@@ -123,15 +123,15 @@ def _safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tens
     least = torch.finfo(x.dtype).min
     if least > _DISTANT:
         return _softmax_beside_greatest(x, dim)
-    # No reduction: XNNPACK has its softmax, but no maximum of rows that leaves images as they are.
-    # Finite numbers divided by the least are at most 1, -inf is inf. What is far below all scores
-    # is one number, -inf twice that number.
+    # Without amax, for which XNNPACK reorders the memory of four dimensions. Divided by the least
+    # number, finite numbers are at most 1 and -inf is inf. The softmax reads half of the least
+    # number for all that is lower, and the least number for -inf.
     twice = (x / least).clamp(1, 2)
     return torch.softmax(x.clamp(min=least / 2) * twice, dim) * (2 - twice)
 
 
 def _softmax_beside_greatest(x: Tensor, dim: int) -> Tensor:
-    """Return the same, also where half of the least number is not far from scores."""
+    """Return the same softmax for float16, where half of the least number is near scores."""
     least = torch.finfo(x.dtype).min
     # Subtracting the greatest element of a row leaves a 0 in it. Only in a row of nothing but -inf
     # all become the least number. The first clamp makes backends agree on the greatest element of

@@ -45,9 +45,9 @@ are loaded:
 ```java
 {loads}
 ```"""
+_GUARD = "executorch/extension/cuda/caller_stream.h"
 # In model.h of a program with delegates on a GPU. Each would run on a stream of its own, where the
 # next one could read a value too early; ExecuTorch's copies take the guard's stream, too.
-_GUARD = "executorch/extension/cuda/caller_stream.h"
 _STREAM = {
     "stream_header": f"#include <{_GUARD}>\n",
     "stream": """
@@ -109,7 +109,7 @@ def rendered(  # noqa: PLR0913 - all but the first two have defaults
 ) -> dict[str, str]:
     """Return the text of each file of a project, by its name.
 
-    `numbers` are what the methods without inputs say, see `numbers_of`.
+    `numbers` are what the methods without inputs say, see `numbers_of`; `vendors` as for `write`.
     """
     program = Path(artifact.path)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", program.stem)

@@ -14,13 +14,13 @@ from etdev_cpu.layers import dtypes, short
 
 ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 _MASKED = ("attn_mask", "dropout_p", "is_causal", "enable_gqa")
-_NAME = "aten.scaled_dot_product_attention.default"
+_NAME = str(ATTENTION)
 
 
 def is_unmasked(node: Node) -> bool:
-    """Return True for attention whose scores are finite where its inputs are, if not huge.
+    """Return True for float32 attention whose scores are -inf only for infinite or huge inputs.
 
-    torch then writes a softmax that is 0 for a row of nothing but -inf, which takes longer.
+    torch decomposes it with a softmax that is 0 for rows of nothing but -inf, which takes longer.
     """
     plain = not any(node.args[3:]) and not any(map(node.kwargs.get, _MASKED))
     return op_name(node) == _NAME and plain and dtypes([node]) == {torch.float32}
