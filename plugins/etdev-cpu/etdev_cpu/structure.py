@@ -41,8 +41,10 @@ _STORED = (torch.float32, torch.float16, torch.bfloat16)
 _FLAT = 3
 # The values of constants up to this size in bytes are a part of the structure.
 _SMALL = 16
-# Handles that a payload leaves out, and that XNNPACK gives to nodes without one.
-_NO_HANDLES = (None, 0, 65535)
+# What XNNPACK writes for a node without a handle, as for one that its own passes add.
+ABSENT = 65535
+# A payload leaves out a handle of 0.
+_NO_HANDLES = (None, 0, ABSENT)
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 

@@ -19,7 +19,7 @@ from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 
 from etdev_cpu.payload import flatbuffer_of
-from etdev_cpu.structure import Structure, contents
+from etdev_cpu.structure import ABSENT, Structure, contents
 
 _HANDLE = struct.Struct("<I")
 # Fields by position, which ExecuTorch only ever appends to: the nodes of XNNPACK's graph, and the
@@ -56,7 +56,7 @@ class Template:
         # In one pass, since a weight may be another one's in the partition that was compiled.
         pattern = re.compile(b"|".join(map(re.escape, old)) or b"(?!)")
         payload = bytearray(pattern.sub(lambda key: keys[key[0]], self.payload))
-        handles = dict(zip(self.handles, structure.handles, strict=True))
+        handles = dict(zip(self.handles, structure.handles, strict=True)) | {ABSENT: ABSENT}
         for offset in _handles(self.payload):
             (handle,) = _HANDLE.unpack_from(payload, offset)
             _HANDLE.pack_into(payload, offset, handles[handle])

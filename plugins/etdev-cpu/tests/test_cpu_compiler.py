@@ -117,6 +117,12 @@ def rows():
         "folded weights": (Row(Folded(), Folded()), 0, X),
         "batch norms": (Row(normed(), normed()), 0, image),
         "prelus": (Row(*(nn.PReLU(3) for _ in range(2))), 0, image),
+        # XNNPACK's compiler adds nodes without a handle around the mean.
+        "RMS norms": (
+            Row(*(nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8)) for _ in range(3))),
+            2,
+            X,
+        ),
         "parts of one tensor": (Row(Views(both, 0), Views(both, 1)), 0, X),
     }
 
