@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -20,6 +26,8 @@ from etdev_cpu.template import Template, template_of
 # A template is as large as a payload without weights: a few kilobytes.
 _MOST = 256
 _TEMPLATES: dict[bytes, Template] = {}
+# Held while XNNPACK's compiler is given fewer patterns.
+_PATTERNS = threading.Lock()
 
 
 class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
@@ -83,4 +91,20 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
         node.meta.pop("from_node", None)
     # What was a layer in the whole program may have lost a part of it to another plugin.
     hide_sources(copied.graph)
-    return XnnpackBackend.preprocess(copied, specs)
+    with _needed_patterns(copied):
+        return XnnpackBackend.preprocess(copied, specs)
+
+
+@contextmanager
+def _needed_patterns(program: ExportedProgram) -> Iterator[None]:
+    """Let XNNPACK's compiler make only the patterns that may be in a program.
+
+    Its first call in a process exports six models, which takes longer than a small network.
+    """
+    ops = {short(node) for node in program.graph.nodes}
+    with _PATTERNS, ExitStack() as stack:
+        if not any("softmax" in op or "attention" in op for op in ops):
+            stack.enter_context(patch.object(sdpa, "get_graphs", list))
+        if not any("upsample" in op or "index" in op for op in ops):
+            stack.enter_context(patch.object(bilinear_2d, "get_graphs_dict", dict))
+        yield

@@ -9,6 +9,7 @@ from etdev_cpu import compiler
 from etdev_cpu.compiler import XnnpackByStructure
 from etdev_cpu.structure import structure_of
 from etdev_cpu.template import Template, template_of
+from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -123,6 +124,12 @@ def rows():
             2,
             X,
         ),
+        "enlarged": (
+            Row(*(nn.Upsample(scale_factor=2, mode="bilinear") for _ in range(2))),
+            0,
+            image,
+        ),
+        "softmax": (Row(*(nn.Softmax(-1) for _ in range(2))), 1, X),
         "parts of one tensor": (Row(Views(both, 0), Views(both, 1)), 0, X),
     }
 
@@ -163,6 +170,18 @@ def test_delegates_have_the_bytes_of_their_own_compile(name, fills):
     assert len(fills) >= least
     ((output,),) = execute(lowered, (given,))
     torch.testing.assert_close(output, model(given), equal_nan=True, rtol=1e-3, atol=1e-3)
+
+
+def test_patterns_that_cannot_match_are_not_made():
+    patterns = sdpa.get_graphs, bilinear_2d._get_bilinear_2d_graphs
+    for made in patterns:
+        made.cache_clear()
+    assert compiler._compiled(edge(nn.Linear(8, 8)), []).processed_bytes
+    assert [made.cache_info().currsize for made in patterns] == [0, 0]
+    assert compiler._compiled(edge(nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1))), [])
+    assert [made.cache_info().currsize for made in patterns] == [1, 0]
+    # The others are made by ExecuTorch as ever.
+    assert bilinear_2d.get_graphs_dict()
 
 
 @pytest.mark.parametrize(
