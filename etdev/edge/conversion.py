@@ -16,6 +16,7 @@ from etdev.edge.opset import Opset
 from etdev.edge.products import LINEAR, with_linear_layers
 from etdev.edge.quantised import with_whole_patterns
 from etdev.edge.simplify.sweep import simplified
+from etdev.edge.simplify.tables import with_read_rows
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.inlining import inline_in_branch
@@ -175,7 +176,7 @@ class Conversion:
 
     def simplify(self, program: ExportedProgram, method: str) -> ExportedProgram:
         """Remove redundant work."""
-        return simplified(program) if self.simplifies else program
+        return with_read_rows(simplified(program)) if self.simplifies else program
 
     def _table(self, method: str) -> Table:
         """Return ExecuTorch's decompositions without those of ops that are kept whole."""
