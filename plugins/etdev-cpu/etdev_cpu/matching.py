@@ -8,14 +8,16 @@ from typing import Any
 from unittest.mock import patch
 
 from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
+from executorch.backends.xnnpack.partition.config.gemm_configs import LinearConfig
 from executorch.backends.xnnpack.partition.config.generic_node_configs import ConstantPadConfig
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant, tag_as_implicit_q_dq
 from executorch.exir.backend.utils import WhyNoPartition
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import first_line
-from etdev_cpu.quantisers import pads_integers
+from etdev_cpu.quantisers import is_weight_only, pads_integers
 from etdev_cpu.reasons import in_words, of_dtypes
 
 
@@ -33,9 +35,29 @@ class PadConfig(ConstantPadConfig):  # type: ignore[misc]
         return [node] if ConfigPrecisionType.FP32 in self.enabled_precision_types else []
 
 
+class LayerConfig(LinearConfig):  # type: ignore[misc]
+    """ExecuTorch's config for linear layers, which takes int8 weights of float inputs, too.
+
+    XNNPACK computes such a layer in float32, and reads its weight as it is stored.
+    """
+
+    def get_deps(self, node: Node, ep: ExportedProgram) -> tuple[bool, list[Node]]:
+        """Return if a layer can be taken, and its weight, dequantiser, scales and bias."""
+        if not is_weight_only(node) or self.enabled_precision_types == [ConfigPrecisionType.FP32]:
+            return super().get_deps(node, ep)  # type: ignore[no-any-return]
+        weighed, weights = self._get_weight_deps(node, ep, ConfigPrecisionType.DYNAMIC_QUANT)
+        biased, biases = self._get_bias_deps(node, ep, ConfigPrecisionType.DYNAMIC_QUANT)
+        for dequantiser in filter(is_dequant, weights):
+            tag_as_implicit_q_dq(dequantiser)
+        return weighed and biased, [*weights, *biases]
+
+
+_OURS = {ConstantPadConfig: PadConfig, LinearConfig: LayerConfig}
+
+
 def configs() -> list[type[Any]]:
-    """Return the configs of ExecuTorch's partitioner, with ours in place of its own for pads."""
-    return [PadConfig if c is ConstantPadConfig else c for c in ALL_PARTITIONER_CONFIGS]
+    """Return the configs of ExecuTorch's partitioner, with ours in place of some of its own."""
+    return [_OURS.get(config, config) for config in ALL_PARTITIONER_CONFIGS]
 
 
 def catch_failures(configs: Iterable[Any]) -> Mapping[str, str]:

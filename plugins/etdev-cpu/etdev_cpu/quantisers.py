@@ -71,8 +71,10 @@ def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
         return None
     act, weight = (argument(node, index) for index in LAYERS[short(node)][:2])
     for dequantiser in (n for n in chain(weight) if is_dequant(n) and n in match):
+        if is_weight_only(node):
+            return _weight_only_problem(dequantiser)
         if act is None or not is_dequant(act):
-            return "quantised", "XNNPACK has no layer of a quantised weight and a float input"
+            return "quantised", "XNNPACK has no such layer of a quantised weight and a float input"
         four_bits, row = _FOUR_BITS in dequantiser.args, shape_of(dequantiser)[-1]
         group = row
         if is_per_channel_group(dequantiser):
@@ -85,6 +87,30 @@ def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
             return "blocks", f"XNNPACK needs groups of a multiple of {_BLOCK} 4-bit weights"
         if is_per_channel(dequantiser) and four_bits and row % 2:
             return "channels", "XNNPACK misreads 4-bit weights of an odd number of channels"
+    return None
+
+
+def is_weight_only(layer: Node) -> bool:
+    """Return True for a linear layer of floats whose weight is stored in integers."""
+    if short(layer) != "linear":
+        return False
+    act, weight = argument(layer, 0), argument(layer, 1)
+    return weight is not None and bool(is_dequant(weight)) and not is_dequant(act)
+
+
+def _weight_only_problem(dequantiser: Node) -> Reason | None:
+    """Return why XNNPACK has no layer of a float input with this dequantiser of its weight."""
+    integers = dequantiser.all_input_nodes[0].meta["val"]
+    if not is_per_channel(dequantiser) or dequantiser.meta["val"].dtype is not torch.float32:
+        return "quantised", "XNNPACK has float layers of weights in float32 by channel only"
+    if short(dequantiser) == "dequantize_per_channel" and dequantiser.args[3] != 0:
+        return "channels", "XNNPACK has scales of a weight for its outputs only"
+    if _FOUR_BITS in dequantiser.args or integers.dtype is not torch.int8:
+        return "quantised", "XNNPACK has float layers of 8-bit weights only"
+    if is_per_channel_group(dequantiser):
+        scales = shape_of(dequantiser.all_input_nodes[1])
+        if len(scales) > 1 and scales[-1] > 1:
+            return "blocks", "XNNPACK has float layers of weights with one scale a channel only"
     return None
 
 

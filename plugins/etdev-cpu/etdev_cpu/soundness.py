@@ -17,6 +17,12 @@ from etdev_cpu.layers import CONVOLUTION, LAYERS, NORM, argument, chain, is_laye
 from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, quantised_problem, scales_of_bias
 
+# Where dequantisers have a zero point for each channel or group.
+_ZERO_POINTS = {
+    "dequantize_affine": 3,
+    "dequantize_per_channel": 2,
+    "dequantize_per_channel_group": 2,
+}
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
 
@@ -53,6 +59,8 @@ class Soundness:
             reason = node_problem(node, self._constants, self.options)
             if reason := reason or quantised_problem(node, calls):
                 return reason
+            if is_dequant(node) and self._has_zero_points(node):
+                return "zero point", "XNNPACK takes the zero points of weights for 0"
         readings = dict(self._read(calls))
         for key, reading in readings.items():
             if self._readings.get(key, reading) != reading:
@@ -94,6 +102,16 @@ class Soundness:
                     yield (name, "value"), "as it is"
                 if name not in packed:
                     yield (name, "kept"), True
+
+    def _has_zero_points(self, dequantiser: Node) -> bool:
+        """Return True if a zero point of a weight's channels or groups is not 0."""
+        place = _ZERO_POINTS.get(short(dequantiser))
+        node = argument(dequantiser, place)
+        target = self._constants.get(node.name) if node else None
+        if target is None:
+            return False
+        values = {**self.program.constants, **self.program.state_dict}
+        return bool(values[target].any())
 
     def _among_constants(self, nodes: Iterable[Node]) -> list[str]:
         return [node.name for node in nodes if node.name in self._constants]
