@@ -13,6 +13,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
+from etdev.graph.inlining import call
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
@@ -50,6 +51,11 @@ def _rewrite(product: Node, constants: Mapping[str, str]) -> bool:
     value = product.meta["val"]
     if weight is None or not value.is_floating_point() or not _is_bias(product, weight):
         return False
+    if not weight.meta["val"].is_floating_point():
+        # Backends know by this op that they may keep the integers.
+        as_floats = torch.ops.quantized_decomposed.dequantize_per_tensor.default
+        with product.graph.inserting_before(product):
+            weight = call(product, as_floats, weight, 1.0, 0, -128, 127, torch.int8)
     biases = product.args[:first]
     outputs = int(weight.meta["val"].shape[0])
     before = _unviewed(source, -1)
@@ -71,10 +77,13 @@ def _rewrite(product: Node, constants: Mapping[str, str]) -> bool:
 
 
 def _stored(operand: object, constants: Mapping[str, str]) -> Node | None:
-    """Return the weight of (out, in) that an operand of (in, out) transposes, maybe in steps."""
+    """Return the weight of (out, in) that an operand of (in, out) transposes, maybe in steps.
+
+    It may be of integers, which the steps make floats.
+    """
     steps, source = list[Node](), operand  # type: list[Node], Any
-    while isinstance(source, Node) and source.target in _VIEWS:
-        steps.append(source)
+    while isinstance(source, Node) and (source.target in _VIEWS or _is_cast(source)):
+        steps += [] if _is_cast(source) else [source]
         source = source.args[0]
     if not steps or not isinstance(source, Node) or source.name not in constants:
         return None
@@ -93,6 +102,14 @@ def _stored(operand: object, constants: Mapping[str, str]) -> Node | None:
     transposed = weight.t()
     same = (seen.shape, seen.stride()) == (transposed.shape, transposed.stride())
     return source if same and 1 not in weight.shape else None
+
+
+def _is_cast(node: Node) -> bool:
+    """Return True if a node makes float32 of int8, as the products of torchao's weights do."""
+    if node.target != aten._to_copy.default or node.kwargs.keys() != {"dtype"}:
+        return False
+    source: Any = node.args[0]
+    return (source.meta["val"].dtype, node.kwargs["dtype"]) == (torch.int8, torch.float32)
 
 
 def _is_bias(product: Node, weight: Node) -> bool:

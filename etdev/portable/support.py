@@ -40,16 +40,28 @@ _OPTIMISED = (aten.linear.default,)
 def keep_whole(program: ExportedProgram, kernels: str) -> KeepWhole:
     """Return the ops outside Core ATen that have kernels, and those that are decomposed here.
 
-    A layer whose weight constants decide is decomposed: its pieces are computed ahead of time.
+    A layer whose weight constants decide is decomposed: its pieces are computed ahead of time. One
+    whose weight is stored in fewer bits is not, since that would take the bits that were saved.
     """
     decided = computed_from(program, unwritten_constants(program))
 
     def wanted(node: Node) -> bool:
-        sources = {source.name for source in node.all_input_nodes}
-        return node.target not in _OPTIMISED or not (decided & sources or problem_of(node))
+        folded = any(s.name in decided and not _is_stored_in_less(s) for s in node.all_input_nodes)
+        return node.target not in _OPTIMISED or not (folded or problem_of(node))
 
     ops = _WITH_KERNELS + (_OPTIMISED if kernels == "optimized" else ())
     return KeepWhole(ops, wanted, decomposes=tuple(DECOMPOSITIONS))
+
+
+def _is_stored_in_less(value: Node) -> bool:
+    """Return True if a value that constants decide takes more bytes than all that decides it."""
+    seen, todo = {value}, [value]
+    while todo:
+        new = {source for source in todo.pop().all_input_nodes if source not in seen}
+        seen |= new
+        todo += new
+    stored = [node.meta["val"] for node in seen if node.op == "placeholder"]
+    return sum(each.nbytes for each in stored) < value.meta["val"].nbytes
 
 
 class Support:

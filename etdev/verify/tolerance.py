@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.schema.dtypes import INTEGER, dtype_name, dtype_of
@@ -56,6 +57,8 @@ _PARTS = 4
 _ROUNDED = 1.001
 _DEQUANTISER = "quantized_decomposed.dequantize_per_tensor.default"
 _NAMESPACES = ("quantized_decomposed", "torchao")
+# Weights that are stored in integers are computed with as floats.
+_OF_WEIGHTS = ("dequantize", "embedding")
 
 
 @frozen
@@ -110,7 +113,7 @@ class Tolerance:
         """
         graphs = [module.graph for module in graph_modules(program.graph_module)]
         nodes = [node for graph in graphs for node in graph.nodes]
-        quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
+        quantised = any(map(_quantises, nodes))
         free = bool(open_ties(program))
         if relative is not None:
             return cls(relative, int(quantised), free=free)
@@ -253,6 +256,12 @@ class Tolerance:
         for place in integers:
             decided[place] = torch.where(masks[place], expected[place], decided[place])
         return decided, sum(int(masks[place].sum()) for place in integers)
+
+
+def _quantises(node: Node) -> bool:
+    """Return True if a node rounds values to integers at run time."""
+    namespace, _, op = str(node.target).partition(".")
+    return namespace in _NAMESPACES and not op.startswith(_OF_WEIGHTS)
 
 
 def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:

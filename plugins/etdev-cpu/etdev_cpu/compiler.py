@@ -22,7 +22,7 @@ from etdev_cpu.payload import BACKEND_ID
 from etdev_cpu.sources import hide_sources
 from etdev_cpu.structure import Structure, structure_of
 from etdev_cpu.template import Template, template_of
-from etdev_cpu.weight_only import add_biases
+from etdev_cpu.weight_only import prepare_weight_only
 
 # A template is as large as a payload without weights: a few kilobytes.
 _MOST = 256
@@ -84,7 +84,7 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
     copied = interpreted_copy(program)
     give_own_weights(copied)
     give_own_dequantisers(copied)
-    add_biases(copied)
+    prepare_weight_only(copied)
     for node in copied.graph.nodes:
         if short(node) == "hardtanh" and len(node.args) == 2:
             # torch leaves out an upper limit of 1, and XNNPACK's compiler reads both limits.

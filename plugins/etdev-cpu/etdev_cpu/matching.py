@@ -45,8 +45,8 @@ class LayerConfig(LinearConfig):  # type: ignore[misc]
         """Return if a layer can be taken, and its weight, dequantiser, scales and bias."""
         if not is_weight_only(node) or self.enabled_precision_types == [ConfigPrecisionType.FP32]:
             return super().get_deps(node, ep)  # type: ignore[no-any-return]
-        weighed, weights = self._get_weight_deps(node, ep, ConfigPrecisionType.DYNAMIC_QUANT)
-        biased, biases = self._get_bias_deps(node, ep, ConfigPrecisionType.DYNAMIC_QUANT)
+        weighed, weights = self._get_weight_deps(node, ep, ConfigPrecisionType.STATIC_QUANT)
+        biased, biases = self._get_bias_deps(node, ep, ConfigPrecisionType.STATIC_QUANT)
         for dequantiser in filter(is_dequant, weights):
             tag_as_implicit_q_dq(dequantiser)
         return weighed and biased, [*weights, *biases]

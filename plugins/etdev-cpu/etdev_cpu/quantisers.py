@@ -31,6 +31,7 @@ from etdev_cpu.layers import (
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
+ZERO_POINTS: Reason = "zero point", "XNNPACK takes the zero points of weights for 0"
 _PAD = "constant_pad_nd"
 # XNNPACK unpacks groups of 4-bit weights in blocks of this size.
 _BLOCK = 32
@@ -101,16 +102,17 @@ def is_weight_only(layer: Node) -> bool:
 def _weight_only_problem(dequantiser: Node) -> Reason | None:
     """Return why XNNPACK has no layer of a float input with this dequantiser of its weight."""
     integers = dequantiser.all_input_nodes[0].meta["val"]
-    if not is_per_channel(dequantiser) or dequantiser.meta["val"].dtype is not torch.float32:
-        return "quantised", "XNNPACK has float layers of weights in float32 by channel only"
+    if (integers.dtype, dequantiser.meta["val"].dtype) != (torch.int8, torch.float32):
+        return "quantised", "XNNPACK has float layers of weights in int8 for float32 only"
+    if short(dequantiser) == "dequantize_per_tensor":
+        return None if dequantiser.args[2] == 0 else ZERO_POINTS
+    if not is_per_channel(dequantiser):
+        return "quantised", "XNNPACK has float layers of weights with one scale an output only"
     if short(dequantiser) == "dequantize_per_channel" and dequantiser.args[3] != 0:
         return "channels", "XNNPACK has scales of a weight for its outputs only"
-    if _FOUR_BITS in dequantiser.args or integers.dtype is not torch.int8:
-        return "quantised", "XNNPACK has float layers of 8-bit weights only"
-    if is_per_channel_group(dequantiser):
-        scales = shape_of(dequantiser.all_input_nodes[1])
-        if len(scales) > 1 and scales[-1] > 1:
-            return "blocks", "XNNPACK has float layers of weights with one scale a channel only"
+    scales = shape_of(dequantiser.all_input_nodes[1])
+    if is_per_channel_group(dequantiser) and len(scales) > 1 and scales[-1] > 1:
+        return "blocks", "XNNPACK has float layers of weights with one scale an output only"
     return None
 
 

@@ -15,7 +15,7 @@ from etdev.graph import computed_from, unwritten_constants
 from etdev_cpu.constraints import node_problem
 from etdev_cpu.layers import CONVOLUTION, LAYERS, NORM, argument, chain, is_layer, short
 from etdev_cpu.options import Options
-from etdev_cpu.quantisers import Reason, quantised_problem, scales_of_bias
+from etdev_cpu.quantisers import ZERO_POINTS, Reason, quantised_problem, scales_of_bias
 
 # Where dequantisers have a zero point for each channel or group.
 _ZERO_POINTS = {
@@ -60,7 +60,7 @@ class Soundness:
             if reason := reason or quantised_problem(node, calls):
                 return reason
             if is_dequant(node) and self._has_zero_points(node):
-                return "zero point", "XNNPACK takes the zero points of weights for 0"
+                return ZERO_POINTS
         readings = dict(self._read(calls))
         for key, reading in readings.items():
             if self._readings.get(key, reading) != reading:

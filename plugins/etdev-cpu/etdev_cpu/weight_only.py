@@ -6,31 +6,79 @@ them to float kernels, which dequantise all of the weight at each call.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
+from executorch.backends.transforms.utils import create_constant_placeholder
 from executorch.exir.dialects._ops import ops as exir_ops
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
 
+from etdev_cpu.layers import short
 from etdev_cpu.quantisers import is_weight_only
 
 P = TypeVar("P", bound=ExportedProgram)
 _BIAS = 2
+_BY_CHANNEL = exir_ops.edge.quantized_decomposed.dequantize_per_channel.default
+# Where dequantisers have the least and the greatest integer.
+_LIMITS = {
+    "dequantize_affine": 5,
+    "dequantize_per_channel": 4,
+    "dequantize_per_channel_group": 3,
+}
 
 
-def add_biases(program: P) -> P:
-    """Add the biases of these layers to their results: the compiler quantises a layer's own.
+def prepare_weight_only(program: P) -> P:
+    """Write these layers as XNNPACK's compiler can read them.
 
-    Return the program, whose graph is changed.
+    It quantises a bias, so biases are added to the result. A scale for all of a weight becomes one
+    for each output, and integers of 4 bits are integers of 8, since XNNPACK has no others.
+
+    Return the program, whose graph and constants are changed.
     """
     graph = program.graph
     for layer in filter(is_weight_only, list(graph.nodes)):
+        dequantiser: Any = layer.args[1]
+        if short(dequantiser) in _LIMITS:
+            first = _LIMITS[short(dequantiser)]
+            dequantiser.args = (
+                *dequantiser.args[:first],
+                -128,
+                127,
+                *dequantiser.args[first + 2 :],
+            )
+        else:
+            layer.replace_input_with(dequantiser, _by_channel(program, dequantiser))
         bias = layer.args[_BIAS] if len(layer.args) > _BIAS else None
-        if bias is None:
-            continue
-        with graph.inserting_before(layer):
-            product = graph.call_function(layer.target, layer.args[:_BIAS])
-        product.meta = dict(layer.meta)
-        # The node keeps its name, which the signature may have.
-        layer.target, layer.args = exir_ops.edge.aten.add.Tensor, (product, bias)
+        if bias is not None:
+            with graph.inserting_before(layer):
+                product = graph.call_function(layer.target, layer.args[:_BIAS])
+            product.meta = dict(layer.meta)
+            # The node keeps its name, which the signature may have.
+            layer.target, layer.args = exir_ops.edge.aten.add.Tensor, (product, bias)
+    graph.eliminate_dead_code()
     program.graph_module.recompile()
     return program
+
+
+def _by_channel(program: ExportedProgram, dequantiser: Node) -> Node:
+    """Return a dequantiser with the one scale of another for each channel."""
+    weight, scale, _, *limits = dequantiser.args  # type: Any, Any, Any, Any
+    channels = weight.meta["val"].shape[0]
+    values = torch.full((channels,), scale), torch.zeros(channels, dtype=torch.int64)
+    with program.graph.inserting_after(weight):
+        scales, zeros = (
+            create_constant_placeholder(
+                program,
+                program.graph,
+                f"{dequantiser.name}_{name}",
+                InputKind.CONSTANT_TENSOR,
+                value,
+            )
+            for name, value in zip(("scales", "zeros"), values, strict=True)
+        )
+    with program.graph.inserting_before(dequantiser):
+        made: Node = program.graph.call_function(_BY_CHANNEL, (weight, scales, zeros, 0, *limits))
+    made.meta = dict(dequantiser.meta)
+    return made

@@ -10,13 +10,13 @@ from support.toys.runtime import assert_agrees
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional
-from torchao.quantization import IntxWeightOnlyConfig, quantize_
+from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
 from torchao.quantization.granularity import PerAxis, PerGroup
 from torchao.quantization.quant_primitives import MappingType
 
 from etdev import Lowerer
 
-WIDTH, OUT = 48, 96
+WIDTH, OUT = 48, 480
 LINEAR = "aten.linear.default"
 ops = torch.ops.quantized_decomposed
 
@@ -27,9 +27,15 @@ def quantised(module: nn.Module, **options: Any) -> nn.Module:
     return module.eval()
 
 
+def by_torchao(module: nn.Module) -> nn.Module:
+    """Quantise by torchao's own weight-only configuration, which scales products."""
+    quantize_(module, Int8WeightOnlyConfig())
+    return module.eval()
+
+
 def layers(bias: bool = True) -> nn.Module:
     torch.manual_seed(0)
-    first, second = nn.Linear(WIDTH, OUT, bias=bias), nn.Linear(OUT, 7, bias=bias)
+    first, second = nn.Linear(WIDTH, OUT, bias=bias), nn.Linear(OUT, 144, bias=bias)
     return nn.Sequential(first, nn.ReLU(), second)
 
 
@@ -79,9 +85,12 @@ def calls(*rows: int) -> list[tuple[Tensor]]:
         quantised(layers()),
         quantised(layers(bias=False)),
         quantised(layers()[:1], granularity=PerGroup(WIDTH)),
+        quantised(layers(), weight_dtype=torch.int4),
+        by_torchao(layers()),
+        by_torchao(layers(bias=False)),
         Channels().eval(),
     ],
-    ids=["bias", "no bias", "one group", "PT2E"],
+    ids=["bias", "no bias", "one group", "four bits", "torchao", "torchao without bias", "PT2E"],
 )
 def test_weights_stay_in_eight_bits_in_every_batch(model: nn.Module) -> None:
     given = calls(3, 1, 9, 2, 8)
@@ -90,8 +99,8 @@ def test_weights_stay_in_eight_bits_in_every_batch(model: nn.Module) -> None:
     assert lowered.plan["forward"].simplified.get("constants", 0) == 0
     given += [(torch.zeros(2, WIDTH),), (torch.arange(2.0 * WIDTH).view(2, WIDTH),)]
     assert_agrees(lowered, model, *given)
-    assert len(lowered.to_executorch().buffer) < 3 * OUT * WIDTH
-    assert {e.owner for e in lowered.plan["forward"].ledger} == {"cpu"}
+    assert len(lowered.to_executorch().buffer) < 2 * OUT * (WIDTH + 144)
+    assert owners(lowered) == {"cpu"}
 
 
 def test_a_table_of_words_is_a_layer_with_the_same_integers() -> None:
@@ -109,7 +118,6 @@ OTHERS = {
     "zero points": quantised(layers(), mapping_type=MappingType.ASYMMETRIC),
     "zero points of PT2E": Channels(zero=2).eval(),
     "groups": quantised(layers(), granularity=PerGroup(16)),
-    "four bits": quantised(layers(), weight_dtype=torch.int4),
     "by input": Channels(axis=1).eval(),
 }
 
@@ -118,7 +126,8 @@ OTHERS = {
 def test_other_weights_are_dequantised_by_kernels(name: str) -> None:
     given = calls(3, 3)
     lowered = Lowerer(["cpu"]).lower(OTHERS[name], given[0])
-    assert "cpu" not in owners(lowered)
+    # ExecuTorch's optimised kernel reads a weight as PyTorch lays it out.
+    assert owners(lowered) == {"portable"}
     assert_agrees(lowered, OTHERS[name], *given, tolerance=1e-4)
 
 

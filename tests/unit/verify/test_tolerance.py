@@ -9,7 +9,7 @@ import torch
 from support.models.small import Function
 
 from etdev.errors import EtdevError
-from etdev.verify.tolerance import Tolerance
+from etdev.verify.tolerance import QUANTISED, Tolerance
 
 NAN, INF = math.nan, math.inf
 
@@ -60,3 +60,13 @@ def test_a_dtype_without_a_tolerance_is_an_error_unless_a_number_is_given():
 def test_the_coarsest_dtype_of_a_method_and_its_backends_counts(dtype, rounded, relative):
     program = torch.export.export(Function(lambda x: x + x), (torch.ones(2).to(dtype),))
     assert Tolerance.of(program, rounded).relative == relative
+
+
+def test_weights_in_integers_are_as_exact_as_floats():
+    ops, limits = torch.ops.quantized_decomposed, (0.1, 0, -128, 127, torch.int8)
+    weight = torch.ones(2, 2, dtype=torch.int8)
+    stored = Function(lambda x: x @ ops.dequantize_per_tensor(weight, *limits))
+    rounded = Function(lambda x: stored(ops.quantize_per_tensor(x, *limits).float()))
+    for module, relative in ((stored, 1e-4), (rounded, QUANTISED)):
+        program = torch.export.export(module, (torch.ones(2, 2),))
+        assert Tolerance.of(program).relative == relative
