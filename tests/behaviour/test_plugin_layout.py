@@ -20,7 +20,15 @@ EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
         *("attention", "compiler", "constraints", "layers", "matching", "notes", "options"),
-        *("own_dequantisers", "own_weights", "quantisers", "quirks", "reasons", "soundness"),
+        *(
+            "own_dequantisers",
+            "own_weights",
+            "weight_only",
+            "quantisers",
+            "quirks",
+            "reasons",
+            "soundness",
+        ),
         *("sources", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},

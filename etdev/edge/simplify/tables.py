@@ -1,4 +1,4 @@
-"""Tables computed from constants at each call, of which an op reads some rows.
+"""Tables computed from constants at each call, though an op reads some rows alone.
 
 A table of embeddings that is quantised, or tied to a layer in another dtype, is too large to be
 computed ahead of time. Its rows are computed after they are read, instead of all of it before.

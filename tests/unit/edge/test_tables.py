@@ -21,7 +21,7 @@ READ = "aten.index_select.default"
 
 
 class Net(nn.Module):
-    """A table of which a function reads rows, and a layer."""
+    """A table whose rows a function reads, and a layer."""
 
     def __init__(self, function: Any = None) -> None:
         super().__init__()
