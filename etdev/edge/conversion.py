@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from etdev.edge.functional import functional, without_own_writes
+from etdev.edge.integer_products import with_float_products
 from etdev.edge.opset import Opset
 from etdev.edge.products import LINEAR, with_linear_layers
 from etdev.edge.quantised import with_whole_patterns
@@ -145,6 +146,7 @@ class Conversion:
         expander, config, ops = self.expander, self.settings.compile_config, self._whole[method]
         if self.simplifies:
             program = with_whole_patterns(program)
+            program = with_float_products(program) if LINEAR in ops else program
             program = with_linear_layers(program) if LINEAR in ops else program
         requests = KeepWholeRequests(program, method, expander.plugins)
         for node in calls_in(program.graph_module):
