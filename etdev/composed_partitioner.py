@@ -47,7 +47,7 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     plugins: Sequence[object] | None = None,
     *,
     method: str = "forward",
-    registry: Registry | str | os.PathLike[str] | None = None,
+    registry: Registry | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     devices: Mapping[str, Any] | None = None,
     pins: Sequence[Pin | Mapping[str, Any]] | None = None,
     limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,

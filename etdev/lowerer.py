@@ -48,8 +48,8 @@ class Lowerer:
     Args:
         plugins: Plugin names and plugin objects in claim order; None takes what is installed, in
             the order of the registry.
-        registry: A Registry or the path of one; None reads ./registry.toml, else `[tool.etdev]` in
-            ./pyproject.toml, else etdev's own.
+        registry: A Registry, its tables, `{"plugins": {"cpu": {}}}`, or the path of its file; None
+            reads ./registry.toml, else `[tool.etdev]` in ./pyproject.toml, else etdev's own.
         devices: Device per plugin, `{"trt": "cuda:1"}`, or per plugin and method,
             `{"trt": {"forward": "cuda:1"}}`. Wins over the registry, which wins over the plugin.
         pins: Nodes that only one plugin may have, as `Pin` objects or mappings of their fields.
@@ -97,7 +97,7 @@ class Lowerer:
         self,
         plugins: Sequence[object] | None = None,
         *,
-        registry: Registry | str | os.PathLike[str] | None = None,
+        registry: Registry | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         devices: Mapping[str, Any] | None = None,
         pins: Sequence[Pin | Mapping[str, Any]] | None = None,
         limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,

@@ -123,16 +123,17 @@ class EagerMethod:
         steps = max(steps, len(given))
         return session_of(self._reference, given, steps, bool(draws), draws).calls
 
-    def replay(self, calls: Sequence[Sequence[Any]], drawn: Sequence[bool]) -> list[EagerCall]:
-        """Call it with flat inputs, each in the state that the last left; errors come through.
+    @staticmethod
+    def replay(calls: Sequence[tuple[EagerMethod, Sequence[Any], bool]]) -> list[EagerCall]:
+        """Call methods, each time in the state that the last call left; errors come through.
 
         Args:
-            calls: The inputs.
-            drawn: For each call, whether its results may be off as far as rounding moves them.
+            calls: Method, flat inputs, and whether results may be off as far as rounding moves
+                them.
         """
-        oracle = Oracle([self._reference])
-        made = (oracle.call(self._reference, list(inputs)) for inputs in calls)
-        return [evolve(call, drawn=own) for call, own in zip(made, drawn, strict=True)]
+        oracle = Oracle([*dict.fromkeys(method._reference for method, *_ in calls)])
+        made = (oracle.call(method._reference, list(inputs)) for method, inputs, _ in calls)
+        return [evolve(call, drawn=drawn) for call, (*_, drawn) in zip(made, calls, strict=True)]
 
     @staticmethod
     def written(program: ExportedProgram) -> frozenset[str]:

@@ -47,7 +47,7 @@ class Setup:
         cls,
         plugins: Sequence[object] | None = None,
         *,
-        registry: Registry | str | os.PathLike[str] | None = None,
+        registry: Registry | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> Setup:
         """Make a setup of `Lowerer`'s arguments, with the plugins that can compile here.

@@ -214,7 +214,7 @@ class Composition:
 
 def compose(
     plugins: Sequence[object] | None,
-    registry: Registry | str | os.PathLike[str] | None,
+    registry: Registry | Mapping[str, object] | str | os.PathLike[str] | None,
     arguments: Mapping[str, object],
 ) -> Composition:
     """Return the composition of explicit plugins and settings and of the registry."""

@@ -19,7 +19,7 @@ from etdev.schema.converters import refusing
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.options import Devices, Options, Surface, settings_on
-from etdev.schema.structuring import REFUSALS, STRICT, problems
+from etdev.schema.structuring import REFUSALS, STRICT, problems, structured
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -133,11 +133,16 @@ def load(path: str | os.PathLike[str] | None = None) -> Registry:
 
 
 def registry_of(value: object) -> Registry:
-    """Return a Registry, given itself, the path of its file, or None for the one `find` finds."""
+    """Return a Registry: itself, of its tables, of the file at a path, or of the one `find` finds.
+
+    The last is for None.
+    """
     if isinstance(value, Registry):
         return value
+    if isinstance(value, Mapping):
+        return _registry(structured(value, _File, "registry", RegistryError))
     if not isinstance(value, (str, os.PathLike, type(None))):
-        cure = "give a Registry, or the path of a registry.toml"
+        cure = "give a Registry, its tables, or the path of a registry.toml"
         raise RegistryError("registry", f"is {shown(value)}", cure)
     return load(value)
 
@@ -153,7 +158,10 @@ def own_distributions() -> dict[str, str]:
 
 def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
-    read = read_toml(text, path, _File)
+    return _registry(read_toml(text, path, _File), path)
+
+
+def _registry(read: Any, path: Path | None = None) -> Registry:
     entries = tuple(plugin.entry(name) for name, plugin in read.plugins.items())
     settings = {
         own.name: getattr(read, own.metadata["key"] or own.name)

@@ -19,7 +19,9 @@ def ending(code: int) -> str:
 
 def first_error(lines: Iterable[str]) -> str:
     """Return the first error among lines of a log; empty without one."""
-    # cpuinfo looks for facts that only the processors of phones have.
+    # cpuinfo looks for facts that only the processors of phones have, and some backends log that
+    # they were loaded successfully.
     logged = (line for line in lines if line.startswith(("[", "E ", "F ")))
-    errors = (line.partition("] ")[2].strip() for line in logged if "[cpuinfo" not in line)
+    known = (line for line in logged if not ("[cpuinfo" in line or "successfully" in line))
+    errors = (line.partition("] ")[2].strip() for line in known)
     return next(filter(None, errors), "")

@@ -78,9 +78,9 @@ def row_of(name: str, host: str, work: Any) -> Mapping[str, Any]:
         "kind": result.failure.kind,
         "nodes": result.nodes,
         # Views and quantisers count only where there is nothing else.
-        "left": len(result.case.computing or result.case.nodes),
-        "ops": [str(node.target) for node in result.case.computing or result.case.nodes],
-        "captured": len(result.case.captured),
+        "left": len(result.computing),
+        "ops": result.computing,
+        "captured": len(result.captured),
         "trials": result.trials,
         "seconds": round(result.seconds),
         "load": round(os.getloadavg()[0], 1),

@@ -6,21 +6,13 @@ import os
 import signal
 import time
 
-from attrs import frozen
-from etdev_reduce.flows import PORTABLE
+from etdev_reduce.flows import PORTABLE, Flow
 
 
-@frozen
-class Breaking:
-    """Lowers with portable kernels, but does what `kind` says."""
-
-    kind: str
-    maker = name = "breaking"
-
-    @property
-    def statements(self) -> str:
-        """Its statements."""
-        return f"from support import breaking\nbreaking.lower({self.kind!r})\n{PORTABLE.statements}"
+def breaking(kind: str) -> Flow:
+    """Return a flow that lowers with portable kernels, but does what `kind` says."""
+    before = f"from support import breaking\nbreaking.lower({kind!r})\n"
+    return Flow("breaking", "breaking", f"{before}{PORTABLE.statements}")
 
 
 def lower(kind: str) -> None:

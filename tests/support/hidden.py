@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from etdev_reduce import worker
-from etdev_reduce.flows import Etdev, Executorch
+from etdev_reduce.flows import PORTABLE, etdev, executorch
 from etdev_reduce.reduction import Reduction, reduce
 from torch import nn
 from torch.nn import functional
@@ -22,17 +22,17 @@ from etdev.runtime.child import COMMAND, Child
 from support import quirks
 from support.models import decoders, minilm, nets
 
-XNNPACK = Executorch(
-    "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
-    "XnnpackPartitioner()",
+XNNPACK = executorch(
+    "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner\n"
+    "XnnpackPartitioner()"
 )
-OPENVINO = Executorch(
+OPENVINO = executorch(
     "from executorch.backends.openvino.partitioner import OpenvinoPartitioner\n"
-    "from executorch.exir.backend.compile_spec_schema import CompileSpec",
+    "from executorch.exir.backend.compile_spec_schema import CompileSpec\n"
     "OpenvinoPartitioner([CompileSpec('device', b'CPU')])",
 )
-ETDEV = Etdev({"plugins": ["cpu"], "cache": False})
-FLOWS = {"portable": Executorch(), "xnnpack": XNNPACK, "openvino": OPENVINO}
+ETDEV = etdev({"plugins": {"cpu": {}}}, cache=False)
+FLOWS = {"portable": PORTABLE, "xnnpack": XNNPACK, "openvino": OPENVINO}
 # What the compiler of `planted` computes wrongly: an op, and the shape of its output.
 PLANTED = "ETDEV_PLANTED"
 # Seconds that the compiler takes longer.

@@ -224,7 +224,10 @@ def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(mon
     ("options", "said"),
     [
         ({"devices": ["cpu"]}, 'devices: [\'cpu\'] is not a mapping; write {"cuda": "cuda:1"}'),
-        ({"registry": 3}, "registry: is 3; give a Registry, or the path of a registry.toml"),
+        (
+            {"registry": 3},
+            "registry: is 3; give a Registry, its tables, or the path of a registry.toml",
+        ),
         ({"listener": 3}, "listener: is 3; give a function of a stage and a detail"),
         ({"strict": "no"}, "strict: is 'no'; it must be true or false"),
         ({"simplify": "no"}, "simplify: is 'no'; it must be true or false"),

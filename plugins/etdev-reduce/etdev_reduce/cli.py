@@ -121,7 +121,7 @@ def _fields(result: Reduction, written: Path) -> dict[str, Any]:
         "title": result.title,
         "failure": str(result.failure),
         "flows": dict(result.flows),
-        "nodes": [result.nodes, len(result.case.nodes)],
+        "nodes": [result.nodes, len(result.left)],
         "trials": result.trials,
         "seconds": result.seconds,
         "finished": result.finished,
@@ -129,12 +129,12 @@ def _fields(result: Reduction, written: Path) -> dict[str, Any]:
 
 
 def _lines(result: Reduction, written: Path) -> list[Sheet | str]:
-    nodes, kept = result.nodes, len(result.case.nodes)
+    nodes, kept = result.nodes, len(result.left)
     took = f"{result.trials} trials in {result.seconds:.0f} s"
     took += "" if result.finished else ", not finished"
     rows = [[name, what] for name, what in result.flows.items()]
     return [
-        f"{result.title}: {result.failure}",
+        f"{result.title}: {result.failure.text}",
         f"{written}: {kept} of {nodes} nodes, {took}",
         Sheet(["flow", "result"], rows),
     ]

@@ -7,6 +7,8 @@ import traceback
 
 from attrs import frozen
 
+from etdev import EtdevError
+
 RIGHT, WRONG, ERROR, CRASH, HANG, SLOW = "right", "wrong", "error", "crash", "hang", "slow"
 # The case can't be made, eager PyTorch refuses it, or a module that the flow needs is missing.
 INVALID = "invalid"
@@ -23,7 +25,7 @@ class Failure:
         identity: What has to stay the same, too: the type, the place and the pattern of an error,
             the signal, or in which way values are wrong.
         detail: What happened, in one line.
-        cause: The first error that ExecuTorch's runtime logged, if any.
+        cause: The first error that ExecuTorch's runtime logged, if an error or a crash has one.
         seconds: The time that it took.
         tolerance: For wrong values, the largest error that would be right, relative to the largest
             value of the output.
@@ -52,29 +54,41 @@ class Failure:
     def __str__(self) -> str:
         at = f" while it is {_DOING.get(self.stage, self.stage)}" if self.stage else ""
         what = {WRONG: "wrong values", SLOW: "slow"}.get(self.kind, self.kind)
-        return f"{what}{at}: {self.detail}" if self.detail else f"{what}{at}"
+        return f"{what}{at}: {self.text}" if self.text else f"{what}{at}"
+
+    @property
+    def text(self) -> str:
+        """The detail, with the cause."""
+        return f"{self.detail} ({self.cause})" if self.cause else self.detail
 
 
 _DOING = {"export": "exported", "lower": "lowered", "load": "loaded", "run": "run"}
 
 
-def of_error(error: BaseException, stage: str) -> Failure:
-    """Return the failure that an exception is."""
+def of_error(error: BaseException) -> Failure:
+    """Return the failure that an exception is, without a stage."""
     root = error
     # An error of etdev's that tells of another one.
     while root.__cause__ is not None:
         root = root.__cause__
-    text = f"{type(error).__name__}: {first_line(error)}"
+    # The cure is for those who know the model.
+    said = f"{error.who}: {error.what}" if isinstance(error, EtdevError) else error
+    text = f"{type(error).__name__}: {first_line(said)}"
     if isinstance(root, ImportError):
-        return Failure(INVALID, stage, detail=text)
+        return Failure(INVALID, detail=text)
     identity = f"{type(root).__name__} in {_place(root)}: {pattern(first_line(root))}"
-    return Failure(ERROR, stage, identity, text)
+    return Failure(ERROR, "", identity, text)
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: object) -> str:
     """Return the first line of an error that says something."""
     lines = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, lines), "")[:300]
+    return plain(next(filter(None, lines), ""))[:300]
+
+
+def plain(text: str) -> str:
+    """Return a text without the folders of this machine."""
+    return re.sub(r"(?<![\w/.:])/(?:[^\s/'\"]+/)+", "", text)
 
 
 def pattern(text: str) -> str:

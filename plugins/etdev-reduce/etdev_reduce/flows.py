@@ -1,97 +1,99 @@
-"""Flows: the ways from a program to the bytes of a .pte, ExecuTorch's own and etdev's, as Python.
-
-The statements of a flow read `program`, which torch.export made, and write `buffer`.
-"""
+"""Flows: the ways from a program to the bytes of a .pte, as Python."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import asdict, field, frozen, has
+from attrs import frozen
 
-from etdev import EtdevError, Lowerer
+from etdev import EtdevError
+from etdev.app import Setup
 
-
-@frozen(eq=False)
-class Executorch:
-    """ExecuTorch's own flow, with a backend's own partitioner.
-
-    Args:
-        imports: The statements that import the partitioner.
-        partitioner: The expression that makes it; empty for portable kernels alone.
-        in_two: Convert to the edge dialect first, and delegate then, as `to_backend` does.
-    """
-
-    imports: str = ""
-    partitioner: str = ""
-    in_two: bool = False
-
-    @property
-    def maker(self) -> str:
-        """Whose fault it is that a program fails."""
-        return self.partitioner.partition("(")[0] or "Portable kernels"
-
-    @property
-    def name(self) -> str:
-        """Its name in reports."""
-        if not self.partitioner:
-            return "portable kernels"
-        function = "to_edge + to_backend" if self.in_two else "to_edge_transform_and_lower"
-        return f"{function} with {self.maker}"
-
-    @property
-    def statements(self) -> str:
-        """Its statements, imports first."""
-        lines = self.imports.splitlines()
-        if self.in_two:
-            lines += [
-                "from executorch.exir import EdgeCompileConfig, to_edge",
-                "config = EdgeCompileConfig(_check_ir_validity=False)",
-                "manager = to_edge(program, compile_config=config)",
-                f"for partitioner in [{self.partitioner}]:",
-                "    manager = manager.to_backend(partitioner)",
-            ]
-        else:
-            given = f", partitioner=[{self.partitioner}]" if self.partitioner else ""
-            lines += [
-                "from executorch.exir import to_edge_transform_and_lower",
-                f"manager = to_edge_transform_and_lower(program{given})",
-            ]
-        return "\n".join([*lines, "buffer = manager.to_executorch().buffer\n"])
+# The settings of a registry that only choose among plugins, which a flow names.
+_CHOOSING = ("unlisted", "trusted")
+_ONE_STEP = """\
+from executorch.exir import to_edge_transform_and_lower
+manager = to_edge_transform_and_lower(program{})
+"""
+_TWO_STEPS = """\
+from executorch.exir import EdgeCompileConfig, to_edge
+config = EdgeCompileConfig(_check_ir_validity=False)
+manager = to_edge(program, compile_config=config)
+for partitioner in [{}]:
+    manager = manager.to_backend(partitioner)
+"""
+_EMITTED = "buffer = manager.to_executorch().buffer\n"
+_LOWERER = """\
+from etdev import Lowerer
+with torch.no_grad():
+    buffer = Lowerer({}).lower(program).to_executorch().buffer
+"""
 
 
 @frozen(eq=False)
-class Etdev:
-    """etdev's flow.
+class Flow:
+    """A way from a program to the bytes of a .pte.
 
     Args:
-        settings: Arguments of `Lowerer`.
+        name: Its name in reports.
+        maker: The component that is blamed for a failure.
+        statements: Its statements, imports first. They read `program`, which torch.export made, or
+            a mapping of these by method, and write `buffer`.
+        is_etdev: It is etdev's.
+        older: The same in older steps of ExecuTorch's.
+        variants: Flows with less in them, such as one backend of several.
     """
 
-    settings: Mapping[str, Any] = field(factory=dict)
-    maker = "etdev"
-
-    @property
-    def name(self) -> str:
-        """Its name in reports."""
-        names = ", ".join(self.settings.get("plugins") or ())
-        return f"etdev with {names}" if names else "etdev"
-
-    @property
-    def statements(self) -> str:
-        """Its statements, imports first."""
-        given = {key: _plain(value) for key, value in self.settings.items()}
-        chosen = ", ".join(f"{k}={v!r}" for k, v in given.items() if v not in (None, {}, [], ()))
-        return (
-            "from etdev import Lowerer\n"
-            "with torch.no_grad():\n"
-            f"    buffer = Lowerer({chosen}).lower(program).to_executorch().buffer\n"
-        )
+    name: str
+    maker: str
+    statements: str
+    is_etdev: bool = False
+    older: Sequence[Flow] = ()
+    variants: Sequence[Flow] = ()
 
 
-Flow = Executorch | Etdev
-PORTABLE = Executorch()
+def executorch(*partitioners: str) -> Flow:
+    """Return ExecuTorch's own flow.
+
+    Args:
+        partitioners: The source of each partitioner: the lines that import it, and as the last one
+            the expression that makes it. Portable kernels alone without any.
+    """
+    sources = [partitioner.splitlines() for partitioner in partitioners]
+    imports = "".join(f"{line}\n" for source in sources for line in source[:-1])
+    made = ", ".join(source[-1] for source in sources)
+    if not made:
+        statements = _ONE_STEP.format("") + _EMITTED
+        return Flow("portable kernels", "Portable kernels", statements)
+    maker = ", ".join(source[-1].partition("(")[0] for source in sources)
+    in_two = imports + _TWO_STEPS.format(made) + _EMITTED
+    in_one = imports + _ONE_STEP.format(f", partitioner=[{made}]") + _EMITTED
+    older = [Flow(f"to_edge + to_backend with {maker}", maker, in_two)]
+    alone = [executorch(own) for own in partitioners] if len(sources) > 1 else []
+    name = f"to_edge_transform_and_lower with {maker}"
+    return Flow(name, maker, in_one, older=older, variants=alone)
+
+
+def etdev(tables: Mapping[str, Any], **arguments: Any) -> Flow:
+    """Return etdev's flow.
+
+    Args:
+        tables: The tables of a registry.
+        arguments: Other arguments of `Lowerer`.
+    """
+    plugins = tables["plugins"]
+    names = [*plugins] or ["portable"]
+    is_plain = len(tables) == 1 and not any(plugins.values())
+    given = {"plugins": names} if is_plain else {"registry": dict(tables)}
+    text = ", ".join(f"{name}={value!r}" for name, value in {**given, **arguments}.items())
+    alone = [{"plugins": {name: own}} for name, own in plugins.items()] if len(names) > 1 else []
+    variants = [etdev(each, **arguments) for each in alone]
+    name = f"etdev with {', '.join(names)}"
+    return Flow(name, name, _LOWERER.format(text), is_etdev=True, variants=variants)
+
+
+PORTABLE = executorch()
 
 
 def flows_of(which: str, partitioner: str | None, settings: Mapping[str, Any]) -> list[Flow]:
@@ -106,37 +108,37 @@ def flows_of(which: str, partitioner: str | None, settings: Mapping[str, Any]) -
         EtdevError: No plugin says which partitioner its backend has, or one that is named can't
             compile here.
     """
-    flows: list[Flow] = [Etdev(settings)] if which != "executorch" else []
+    setup = Setup.of(**settings)
+    flows = [_etdev(setup, settings.get("cache"))] if which != "executorch" else []
     if which == "etdev":
         return flows
     if partitioner:
-        sources = [_source(partitioner)]
-    else:
-        # Those that can compile on this machine, as for a lowering.
-        asked = Lowerer(**settings).composition.fit(tolerant=False).plugins
-        plugins = [plugin for plugin in asked if not plugin.builtin]
-        known = (getattr(plugin.implementation, "partitioner_source", "") for plugin in plugins)
-        sources = [text.splitlines() for text in known if text]
-        made = (plugin.made for plugin in plugins)
-        sources += [_source(found[0], found[2]) for found in made if found and found[1]]
-        if plugins and not sources:
-            if flows:
-                return flows
-            names = ", ".join(plugin.name for plugin in plugins)
-            what = f"{names} doesn't say which partitioner it has"
-            raise EtdevError("reduce", what, "give --partitioner MODULE:CLASS")
-    imports = "\n".join(line for source in sources for line in source[:-1])
-    return [*flows, Executorch(imports, ", ".join(source[-1] for source in sources))]
+        return [*flows, executorch(_source(partitioner))]
+    plugins = setup.plugins.values()
+    known = (getattr(plugin.implementation, "partitioner_source", "") for plugin in plugins)
+    sources = [text for text in known if text]
+    made = (plugin.made for plugin in plugins)
+    sources += [_source(found[0], found[2]) for found in made if found and found[1]]
+    if sources or not plugins:
+        return [*flows, executorch(*sources)]
+    if flows:
+        return flows
+    what = f"{', '.join(setup.plugins)} doesn't say which partitioner it has"
+    raise EtdevError("reduce", what, "give --partitioner MODULE:CLASS")
 
 
-def _source(partitioner: str, options: Mapping[str, Any] | None = None) -> list[str]:
+def _etdev(setup: Setup, cache: object) -> Flow:
+    """Return etdev's flow with what differs from the defaults of a registry."""
+    usual = Setup.tables(Setup.of((), registry={}).registry)
+    tables = {
+        name: table
+        for name, table in Setup.tables(setup.registry).items()
+        if name == "plugins" or (name not in _CHOOSING and table != usual.get(name))
+    }
+    return etdev(tables, **({} if cache is None else {"cache": cache}))
+
+
+def _source(partitioner: str, options: Mapping[str, Any] | None = None) -> str:
     module, _, name = partitioner.partition(":")
     given = ", ".join(f"{key}={value!r}" for key, value in (options or {}).items())
-    return [f"from {module} import {name}", f"{name}({given})"]
-
-
-def _plain(value: Any) -> Any:
-    """Return an argument of `Lowerer` made of what its source can be written of, such as a pin."""
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return asdict(value) if has(type(value)) else value
+    return f"from {module} import {name}\n{name}({given})"

@@ -5,28 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from torch.export import ExportedProgram
 
-from etdev import EtdevError, Lowerer
+from etdev import EtdevError
 from etdev.app import EagerMethod, files
 from etdev.runtime.child import Child
-from etdev.runtime.ending import ending
-from etdev_reduce.case import Case, Recording
+from etdev_reduce.case import Case
 from etdev_reduce.failure import HANG, RIGHT, WRONG, Failure
-from etdev_reduce.flows import PORTABLE, Etdev, Executorch, Flow
-from etdev_reduce.forks import forked
+from etdev_reduce.flows import PORTABLE, Flow
+from etdev_reduce.recording import Recording
 from etdev_reduce.report import report
-from etdev_reduce.script import MODEL, problem, script
-from etdev_reduce.search import Search, Spent, ddmin, trying
+from etdev_reduce.script import MODEL, problem, script, shares_state
+from etdev_reduce.search import Cases, Search, Spent, trying
 
 Tell = Callable[[str], None]
+# Ops that a title names.
+_NAMED = 5
 # Time in seconds for the values of a case, and for the flows that it is tried in, at the end.
 _LAST_S = 120.0
 
@@ -36,18 +36,18 @@ class Reduction:
     """The result of a reduction.
 
     Args:
-        case: The smallest case.
-        failure: How it fails.
-        flow: The flow that both went.
-        flows: What becomes of the case in each flow, by name.
-        trials: Number of the cases that were tried.
+        cases: The smallest cases by method.
+        failure: How they fail.
+        flow: The flow that they went.
+        flows: What becomes of them in each flow, by name.
+        trials: Number of the trials.
         seconds: Time of the search.
         finished: False if the time was up, or Ctrl-C ended it.
         interrupted: Ctrl-C ended it.
         nodes: Number of nodes of the whole model.
     """
 
-    case: Case
+    cases: Cases
     failure: Failure
     flow: Flow
     flows: Mapping[str, str]
@@ -58,11 +58,27 @@ class Reduction:
     nodes: int
 
     @property
+    def left(self) -> list[str]:
+        """The ops that are left."""
+        return [str(node.target) for case in self.cases.values() for node in case.nodes]
+
+    @property
+    def computing(self) -> list[str]:
+        """The ops that compute, or all if there are only views, casts and quantisers."""
+        return [str(node.target) for case in self.cases.values() for node in case.computing]
+
+    @property
+    def captured(self) -> list[str]:
+        """Names of the values of the user's model that they need."""
+        return [name for case in self.cases.values() for name in case.captured]
+
+    @property
     def title(self) -> str:
         """The fault in one line."""
-        ops = dict.fromkeys(str(n.target) for n in self.case.computing)
         what = "wrong values" if self.failure.kind == WRONG else self.failure.kind
-        return f"{self.flow.maker}: {what} of {', '.join(ops)}"
+        ops = [*dict.fromkeys(self.computing)]
+        more = f" and {len(ops) - _NAMED} others" if len(ops) > _NAMED else ""
+        return f"{self.flow.maker}: {what} of {', '.join(ops[:_NAMED])}{more}"
 
     def write(self, folder: Path, keep_weights: bool = False) -> Path:
         """Write the script, run it in a fresh process, and write the report.
@@ -71,31 +87,29 @@ class Reduction:
             EtdevError: The failure needs values of the user's model, and they may not be written;
                 or the script does not fail by itself.
         """
-        captured = self.case.captured
-        if captured and not keep_weights:
-            names = ", ".join(captured[:3])
+        if self.captured and not keep_weights:
+            names = ", ".join(self.captured[:3])
             what = f"fails with the values of {names} alone, not with values made of a seed"
             raise EtdevError("reduce", what, "give --keep-weights to write them to model.pt2")
-        ours = isinstance(self.flow, Etdev)
-        path = folder / ("repro_etdev.py" if ours else "repro.py")
+        path = folder / ("repro_etdev.py" if self.flow.is_etdev else "repro.py")
         folder.mkdir(parents=True, exist_ok=True)
-        if captured:
-            kept = torch.export.export(_Kept(self.case.kept()), ())
-            torch.export.save(kept, folder / MODEL)
-        text = script(self.title, self.case.source(), self.flow, self.failure)
+        if self.captured:
+            kept = (case.kept().items() for case in self.cases.values())
+            values = _Values({key: value for own in kept for key, value in own})
+            torch.export.save(torch.export.export(values, ()), folder / MODEL)
+        text = script(self.title, self.cases, self.flow, self.failure)
         files.write_text(path, text)
         if why := problem(path, self.failure):
             raise EtdevError(str(path), f"does not fail by itself: {why}", "report this to etdev")
-        needs = "torch, ExecuTorch and etdev" if ours else "nothing but torch and ExecuTorch"
         text = report(
             self.title, text, kind=self.failure.kind, detail=self.failure.detail,
-            cause=self.failure.cause, flows=self.flows, needs=needs,
+            cause=self.failure.cause, flows=self.flows,
         )  # fmt: skip
         files.write_text(folder / "report.md", text)
         return path
 
 
-class _Kept(torch.nn.Module):
+class _Values(torch.nn.Module):
     """A model of nothing but values, by their keys."""
 
     def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
@@ -122,7 +136,8 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
     """Find the smallest program that fails as a model does.
 
     Args:
-        methods: The methods of the model; the first that fails is reduced.
+        methods: The methods of the model; the first that fails is reduced, or all that fail only in
+            one file.
         flows: The flows to try; the first in which the model fails is taken, and at last one of
             ExecuTorch's own in which the smallest program fails in the same way.
         budget_s: Time of the search in seconds; the smallest program so far is the result then.
@@ -134,95 +149,79 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
         child: The process of trials.
 
     Raises:
-        EtdevError: The model does not fail, or several methods fail only together.
+        EtdevError: The model does not fail.
     """
-    start, tried = time.monotonic(), dict[str, None]()
-    with files.scratch() as folder:
-        search = Search(
-            Path(folder), start + budget_s, tell, tolerance, slow, limit_s, child or trying()
-        )
+    start, tried = time.monotonic(), list[str]()
+    groups = [[name] for name in methods] + [[*methods]] * (len(methods) > 1)
+    known = dict[str, Sequence[Any]]()
+    search = Search(start + budget_s, tell, tolerance, slow, limit_s, child or trying())
+    for group, flow in product(groups, flows):
+        names = " and ".join(group)
+        tell(f"method {names} in {flow.name}")
+        for name in group:
+            if name not in known:
+                known[name] = methods[name].calls(*([inputs], 1) if inputs else ([],))
         try:
-            for name, method in methods.items():
-                calls = method.calls([inputs], 1) if inputs else method.calls([])
-                for flow in flows:
-                    tell(f"method {name} in {flow.name}")
-                    found = _begun(search, method.program, calls, flow)
-                    if found.is_failure:
-                        return _reduced(search, flows, start)
-                    tried[f"{name} is {found} in {flow.name}"] = None
+            found = _begun(search, {name: methods[name].program for name in group}, known, flow)
         except Spent:
             raise EtdevError("reduce", "had no time", "give a longer --budget") from None
-    if len(methods) > 1 and (own := next((f for f in flows if isinstance(f, Etdev)), None)):
-        _try_together(methods, own, limit_s, tell)
+        if found.is_failure:
+            return _reduced(search, flows, start)
+        tried.append(f"{names} is {found} in {flow.name}")
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 
-def _begun(search: Search, program: ExportedProgram, calls: Sequence[Any], flow: Flow) -> Failure:
-    """Try a program on calls of an EagerMethod; if it fails, begin the search with the fewest."""
-    inputs, drawn = [call.inputs for call in calls], [call.drawn for call in calls]
-
-    def case(own: ExportedProgram, numbers: Sequence[int], inner: Sequence[int]) -> Case:
-        recording = Recording.of(own, inputs[: max(numbers) + 1], inner, drawn)
-        return Case(recording, recording.nodes, calls=tuple(numbers), dynamic=dynamic)
-
-    every, dynamic = range(len(calls)), bool(program.range_constraints)
-    found = search.tried(case(program, every, ()), flow)
-    if found.is_failure:
-        programs, last = [program], [found.call]
-        upto = range(found.call + 1) if found.kind == WRONG else every
-        with suppress(Exception):
-            # As a function, without state, if that fails alike.
-            programs.insert(0, program.run_decompositions({}))
-        for numbers, own in product((last, upto, every), programs):
-            first = case(own, numbers, numbers)
-            again = search.tried(first, flow)
-            if again.is_like(found):
-                search.start(first, flow, again)
-                return again
-    return found
-
-
-def _try_together(
-    methods: Mapping[str, EagerMethod], flow: Etdev, limit_s: float, tell: Tell
-) -> None:
-    """Lower several methods into one file, and verify that.
-
-    Raises:
-        EtdevError: They fail together, and each is right by itself.
-    """
-    problems = dict[tuple[str, ...], str]()
-
-    def fails(names: Sequence[str]) -> bool:
-        key = tuple(names)
-        if key not in problems:
-            tell(f"methods {', '.join(names)} in one file")
-            given = {name: methods[name].source for name in names}
-            ended = forked(partial(_verify, given, flow), limit_s * len(names))
-            died = "it does not end" if ended.hangs else f"the process {ending(ended.code)}"
-            (problems[key],) = ended.result or (died,)
-        return bool(problems[key])
-
-    if fails([*methods]):
-        names = ddmin([*methods], fails)
-        own = f"methods {' and '.join(names)} are right by themselves and fail in one file"
-        cure = "report the model with these methods; reduce takes one method apart at a time"
-        raise EtdevError("reduce", f"{own}: {problems[tuple(names)]}", cure)
+def _begun(
+    search: Search,
+    programs: Mapping[str, ExportedProgram],
+    calls: Mapping[str, Sequence[Any]],
+    flow: Flow,
+) -> Failure:
+    """Try methods on calls of EagerMethods; if they fail, begin the search with the fewest."""
+    every: Mapping[str, Sequence[int]] = {name: range(len(calls[name])) for name in programs}
+    first = _cases(programs, calls, every, inner=False)
+    if shares_state(first) and not flow.is_etdev:
+        return Failure(RIGHT, detail="ExecuTorch's flow gives each method a state of its own")
+    found, ways = search.tried(first, flow), [programs]
+    if not found.is_failure:
+        return found
+    with suppress(Exception):
+        # As functions, without states, if these fail alike.
+        ways.insert(0, {name: own.run_decompositions({}) for name, own in programs.items()})
+    last = found.call if len(programs) == 1 else 0
+    few = [dict.fromkeys(programs, numbers) for numbers in ([last], range(last + 1))]
+    for numbers, own in product([*few, every], ways):
+        cases = _cases(own, calls, numbers)
+        again = search.tried(cases, flow)
+        if again.is_like(found):
+            search.start(cases, flow, again)
+            return again
+    return Failure(RIGHT, detail="it failed once, and not again")
 
 
-def _verify(methods: Mapping[str, Any], flow: Etdev, answer: Callable[[Any], None]) -> None:
-    """Answer with how methods fail in one file, or with an empty text if they don't."""
-    # The threads of the process that was forked are not here.
-    torch.set_num_threads(1)
-    problem = ""
-    try:
-        Lowerer(**flow.settings).lower(methods).verify()
-    except EtdevError as error:
-        problem = error.what
-    answer((problem,))
+def _cases(
+    programs: Mapping[str, ExportedProgram],
+    calls: Mapping[str, Sequence[Any]],
+    numbers: Mapping[str, Sequence[int]],
+    inner: bool = True,
+) -> Cases:
+    """Return the whole programs as cases of some calls, with the values of their nodes or not."""
+    several, cases = len(programs) > 1, dict[str, Case]()
+    for name, program in programs.items():
+        few = calls[name][: max(numbers[name]) + 1]
+        inputs, drawn = [call.inputs for call in few], [call.drawn for call in few]
+        kept = numbers[name] if inner else ()
+        recording = Recording(program, inputs, kept, drawn, f"{name}_" * several)
+        dynamic = bool(program.range_constraints)
+        # A single method can be any.
+        cases[name if several else "forward"] = Case(
+            recording, recording.nodes, calls=tuple(numbers[name]), dynamic=dynamic
+        )
+    return cases
 
 
 def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
-    whole, ended = search.best, None
+    nodes, ended = sum(len(case.nodes) for case in search.best.values()), None
     search.tell(str(search.failure))
     try:
         search.run()
@@ -231,18 +230,18 @@ def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
         search.tell("values of a seed for the smallest program so far")
         with suppress(Spent, KeyboardInterrupt):
             search.fill()
-    case, failure, flow = search.best, search.failure, search.flow
+    cases, failure, flow = search.best, search.failure, search.flow
     results, search.deadline = {flow.name: str(failure)}, time.monotonic() + _LAST_S
-    others = [evolve(own, in_two=True) for own in flows if isinstance(own, Executorch)]
-    for other in (*flows, *others, PORTABLE):
-        if not ended and other.name not in results and failure.kind != HANG:
-            found = search.tried(case, other)
+    # Those with fewer components come last.
+    others = [own for given in flows for own in (*given.older, given, *given.variants)]
+    for other in (*others, PORTABLE) if not ended and failure.kind != HANG else ():
+        if other.is_etdev or not shares_state(cases):
+            found = search.tried(cases, other)
             results[other.name] = "right" if found.kind == RIGHT else str(found)
-            if found.is_like(search.failure) and isinstance(other, Executorch) and not other.in_two:
-                # Without etdev, and at last without a backend.
+            if found.is_like(search.failure):
                 flow, failure = other, found
     return Reduction(
-        case=case,
+        cases=cases,
         failure=failure,
         flow=flow,
         flows=results,
@@ -250,5 +249,5 @@ def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
         seconds=time.monotonic() - start,
         finished=ended is None,
         interrupted=isinstance(ended, KeyboardInterrupt),
-        nodes=len(whole.nodes),
+        nodes=nodes,
     )

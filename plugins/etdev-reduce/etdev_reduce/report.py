@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+_NEEDED = ("torch", "executorch")
 _SHOWN = "This script shows it, with "
 _EXPECTED = {
     "wrong": "The outputs are those of eager PyTorch.",
@@ -32,7 +35,6 @@ def report(  # noqa: PLR0913 (the parts of an issue, by keyword)
     place: str = "",
     reference: str = "",
     flows: Mapping[str, str] | None = None,
-    needs: str = "nothing but torch and ExecuTorch",
 ) -> str:
     """Return an issue in Markdown.
 
@@ -45,12 +47,14 @@ def report(  # noqa: PLR0913 (the parts of an issue, by keyword)
         place: The file at fault.
         reference: An issue about it.
         flows: What becomes of it in each flow, by name.
-        needs: What the script imports.
     """
+    more = [name for name in imported(script) if name not in _NEEDED]
+    needs = "nothing but torch and ExecuTorch"
+    needs = f"torch, ExecuTorch and {', '.join(more)}" if more else needs
     actual = _ACTUAL[kind].format(detail.rstrip("."))
     parts = [
         f"# {title.rstrip('.')}",
-        f"{_SHOWN}{needs} ({versions()}):",
+        f"{_SHOWN}{needs} ({versions(script)}):",
         f"```python\n{script}```",
         f"**Expected:** {_EXPECTED.get(kind, _RIGHT)}",
         f"**Actual:** {actual}" + (f" The runtime logs `{cause}`." if cause else ""),
@@ -70,8 +74,17 @@ def is_report(path: Path) -> bool:
     return path.is_file() and f"\n\n{_SHOWN}" in path.read_text(errors="replace")
 
 
-def versions() -> str:
-    """Return the versions and the machine that a report is about."""
-    known = [f"{name} {metadata.version(name)}" for name in ("torch", "executorch")]
+def imported(script: str) -> list[str]:
+    """Return the packages that a script imports, but for Python's own."""
+    names = dict.fromkeys(re.findall(r"^(?:import|from) (\w+)", script, re.MULTILINE))
+    return [name for name in names if name not in sys.stdlib_module_names]
+
+
+def versions(script: str = "") -> str:
+    """Return the versions and the machine that a script is about."""
+    owners = metadata.packages_distributions()
+    others = (own for name in imported(script) for own in owners.get(name, ()))
+    names = dict.fromkeys((*_NEEDED, *others))
+    known = [f"{name} {metadata.version(name)}" for name in names]
     python = f"Python {platform.python_version()}"
     return ", ".join([*known, python, f"{platform.system()} {platform.machine()}"])

@@ -1,4 +1,4 @@
-"""Scripts that fail as a case does, with plain torch and ExecuTorch, or with etdev.
+"""Scripts that fail as cases do, with plain torch and ExecuTorch, or with etdev.
 
 A trial runs the same statements up to the calls.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from textwrap import indent
 
+from etdev_reduce.case import Case
 from etdev_reduce.failure import CRASH, ERROR, HANG, SLOW, WRONG, Failure
 from etdev_reduce.flows import Flow
 from etdev_reduce.report import versions
@@ -18,6 +21,7 @@ from etdev_reduce.report import versions
 # A script that hangs ends itself after this time.
 _HANG_S = 60
 _LIMIT_S = 600.0
+MODEL = "model.pt2"
 # What a source may use, and the statements that import it.
 _USED = {
     r"operator\.": "import operator",
@@ -28,22 +32,18 @@ _USED = {
     r"quantized_decomposed\.": "import executorch.exir  # noqa: F401 (registers these ops)\n"
     "import executorch.kernels.quantized  # noqa: F401 (has their kernels)",
 }
-MODEL = "model.pt2"
-_STORED = f'values = torch.export.load("{MODEL}").state_dict\n'
-EXPORT = """\
-with torch.no_grad():
-    program = torch.export.export(model, calls[0], dynamic_shapes=dynamic_shapes)
-"""
+_IMPORTS = "import copy\nimport torch\nfrom executorch.runtime import Runtime\n"
+_EXPORT = "torch.export.export(model{0}, calls{0}[0]{1})"
 LOAD = """\
 with open("repro.pte", "wb") as file:
     file.write(buffer)
 loaded = Runtime.get().load_program("repro.pte")
-method = loaded.load_method("forward")
 """
 _CALL = """\
-for inputs in calls:
+method = loaded.load_method({1})
+for inputs in calls{0}:
     with torch.no_grad():
-        expected = tree_leaves(eager(*copy.deepcopy(inputs)))
+        expected = tree_leaves(eager{0}(*copy.deepcopy(inputs)))
     actual = method.execute(copy.deepcopy(inputs))
 """
 _CHECK = """\
@@ -65,44 +65,88 @@ assert sorted(times)[3] < {limit:g}, "slow"
 """
 
 
-def made(source: str) -> str:
-    """Return the statements that make the model of a case, a copy for eager PyTorch and calls."""
-    used = [statement for name, statement in _USED.items() if re.search(rf"\b{name}", source)]
-    lines = ["import copy", "import torch", "from executorch.runtime import Runtime", *used]
-    return "\n".join([*lines, f"{source}eager = copy.deepcopy(model)\n"])
+def source(cases: Mapping[str, Case]) -> str:
+    """Return the statements that make `model`, `eager` and `calls`, and export `program`.
+
+    For several methods these are mappings, and the models share what the methods share.
+    """
+    common = _common(cases)
+    shared = {place: f"shared_{number}" for number, place in enumerate(common)}
+    kinds = {name: re.sub(r"\W|_", "", name.title()) * (len(cases) > 1) + "Model" for name in cases}
+    text = "".join(case.model(kinds[name], shared) for name, case in cases.items())
+    text += "torch.manual_seed(0)\n"
+    text += "".join(f"{shared[place]} = {made}\n" for place, made in common.items())
+    text += f"model = {_each({name: f'{kind}().eval()' for name, kind in kinds.items()})}\n"
+    text += f"calls = {_each({name: case.inputs() for name, case in cases.items()})}\n"
+    options = ""
+    if any(case.dynamic for case in cases.values()):
+        text += f"shapes = {_each({name: case.shapes() for name, case in cases.items()})}\n"
+        options = f", dynamic_shapes=shapes{_own(cases)}"
+    exported = _EXPORT.format(_own(cases), options)
+    program = exported if len(cases) == 1 else f"{{name: {exported} for name in model}}"
+    text += f"eager = copy.deepcopy(model)\nwith torch.no_grad():\n    program = {program}\n"
+    used = (statement for name, statement in _USED.items() if re.search(rf"\b{name}", text))
+    return _IMPORTS + "".join(f"{statement}\n" for statement in used) + text
 
 
-def script(title: str, source: str, flow: Flow, failure: Failure) -> str:
-    """Return a script that fails as a case does.
+def shares_state(cases: Mapping[str, Case]) -> bool:
+    """Return True if methods share something that one of them writes to."""
+    common = _common(cases)
+    recordings = (case.recording for case in cases.values())
+    return any(own.places[name] in common for own in recordings for name in own.written)
+
+
+def _common(cases: Mapping[str, Case]) -> dict[int, str]:
+    """Return the sources of the weights and states of several methods, by place in memory."""
+    held = [case.held() for case in cases.values()]
+    count = Counter(place for own in held for place in own)
+    return {place: made for own in held for place, made in own.items() if count[place] > 1}
+
+
+def _own(cases: Mapping[str, Case]) -> str:
+    """Return the subscript that takes what is a method's, in the statements of all methods."""
+    return "[name]" if len(cases) > 1 else ""
+
+
+def _each(texts: Mapping[str, str]) -> str:
+    """Return the only one of some expressions, or a mapping of them."""
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return f"{{{', '.join(f'{name!r}: {text}' for name, text in texts.items())}}}"
+
+
+def script(title: str, cases: Mapping[str, Case], flow: Flow, failure: Failure) -> str:
+    """Return a script that fails as cases do.
 
     Args:
         title: What is wrong, in one line.
-        source: The case.
-        flow: Lowers it.
-        failure: How it fails.
+        cases: The cases by method.
+        flow: Lowers them.
+        failure: How they fail.
     """
-    parts = [made(source), EXPORT, flow.statements, LOAD]
-    parts += ["from torch.utils._pytree import tree_leaves\n", *_run(failure)]
-    if "values[" in source:
-        parts.insert(0, _STORED)
+    made, calls = (
+        source(cases),
+        _CALL.format(_own(cases), '"forward"' if len(cases) == 1 else "name"),
+    )
+    if failure.kind == WRONG:
+        calls += _CHECK.format(tolerance=failure.tolerance)
+    if failure.kind == SLOW:
+        # Half the time of the case.
+        calls += _TIME.format(limit=float(failure.detail.partition(" ms")[0]) / 2e3)
+    if len(cases) > 1:
+        calls = f"for name in model:\n{indent(calls, ' ' * 4)}"
+    text = f"{made}{flow.statements}{LOAD}from torch.utils._pytree import tree_leaves\n{calls}"
+    if "values[" in made:
+        text = f'values = torch.export.load("{MODEL}").state_dict\n{text}'
     if failure.kind == HANG:
         ends = f"faulthandler.dump_traceback_later({_HANG_S}, exit=True)  # it hangs\n"
-        parts.insert(0, f"import faulthandler\n{ends}")
-    lines = "".join(parts).splitlines()
+        text = f"import faulthandler\n{ends}{text}"
+    lines = text.splitlines()
     imports = {line for line in lines if re.match("import |from ", line)}
     # As ruff sorts them.
     head = sorted(imports, key=lambda line: (line.startswith("from"), line))
     rest = [line for line in lines if line not in imports]
-    return _formatted("\n".join([f'"""{title}\n\n{versions()}\n"""\n', *head, "\n", *rest, ""]))
-
-
-def _run(failure: Failure) -> Iterator[str]:
-    yield _CALL
-    if failure.kind == WRONG:
-        yield _CHECK.format(tolerance=failure.tolerance)
-    if failure.kind == SLOW:
-        # Half the time of the case.
-        yield _TIME.format(limit=float(failure.detail.partition(" ms")[0]) / 2e3)
+    return _formatted("\n".join([f'"""{title}\n\n{versions(text)}\n"""\n', *head, "\n", *rest, ""]))
 
 
 def _formatted(text: str) -> str:

@@ -8,9 +8,9 @@ own choices only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from pathlib import Path
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -18,18 +18,18 @@ from attrs import define, evolve, field
 
 from etdev.runtime.child import COMMAND, Child
 from etdev_reduce import worker
-from etdev_reduce.case import Case, Recording
+from etdev_reduce.case import Case
 from etdev_reduce.failure import HANG, INVALID, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Flow
-from etdev_reduce.values import fills
+from etdev_reduce.script import source
+from etdev_reduce.values import FILLS
 from etdev_reduce.worker import Trial
 
 T = TypeVar("T")
+# Cases by method.
+Cases = Mapping[str, Case]
 # Sizes that are tried in place of larger ones.
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
-# Values that are tried in place of the model's, the first ones for wrong values.
-_FIRST = ("normal", "positive", "scaled")
-_OTHERS = ("ties", "levels", "edges", "normal", "scaled", "positive", "ones", "zeros")
 # Parts that nodes are cut into at first.
 _WAYS = 8
 # A case that takes this many times as long as the first one in portable kernels hangs.
@@ -55,9 +55,11 @@ def trying(*modules: str) -> Child:
 def ddmin(parts: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
     """Return a part of a failing sequence that stops failing without any of its elements.
 
-    A trial takes as long as its part is large, so it begins with small parts.
+    A trial takes as long as its part is large, so it begins with nothing and with small parts.
     """
     parts, count = list(parts), 2
+    if parts and fails([]):
+        return []
     while len(parts) > 1 and (found := next(filter(fails, _windows(parts)), None)):
         parts = found
     while len(parts) > 1:
@@ -81,23 +83,21 @@ def _windows(parts: list[T]) -> Iterator[list[T]]:
 
 @define(eq=False)
 class Search:
-    """The search for the smallest case that fails as the first one does.
+    """The search for the smallest cases that fail as the first ones do.
 
     Args:
-        folder: Folder for captured values.
         deadline: When it ends, on the clock of `time.monotonic`.
         tell: Called with each step.
         tolerance: Of `Trial`.
         slow: Of `Trial`.
-        limit_s: A case that takes longer hangs.
+        limit_s: A trial that takes longer hangs.
         child: The process of trials.
         flow: Lowers the cases.
-        best: The smallest case so far.
-        failure: Its failure.
-        trials: How many cases were tried.
+        best: The smallest cases so far.
+        failure: Their failure.
+        trials: How many trials there were.
     """
 
-    folder: Path
     deadline: float
     tell: Callable[[str], None]
     tolerance: float | None = None
@@ -105,148 +105,114 @@ class Search:
     limit_s: float = 600.0
     child: Child = field(factory=trying)
     flow: Flow = field(init=False)
-    best: Case = field(init=False)
+    best: Cases = field(init=False)
     failure: Failure = field(init=False)
     trials: int = field(default=0, init=False)
-    _known: dict[str, Failure] = field(factory=dict, init=False)
-    # The files of the values of recordings.
-    _files: dict[Recording, str] = field(factory=dict, init=False)
+    _known: dict[tuple[str, Flow], Failure] = field(factory=dict, init=False)
 
-    def tried(self, case: Case, flow: Flow) -> Failure:
-        """Try a case; one that was tried before is not tried again.
+    def tried(self, cases: Cases, flow: Flow) -> Failure:
+        """Try cases; those that were tried before are not tried again.
 
         Raises:
             Spent: The time is up.
         """
-        source = case.source()
-        key = f"{source}{flow}"
+        key = source(cases), flow
         if key not in self._known:
-            if time.monotonic() > self.deadline:
+            start = time.monotonic()
+            if start > self.deadline:
                 raise Spent
-            self._warm(flow)
-            values = self._stored(case) if case.captured else ""
-            drawn = [case.recording.drawn[number] for number in case.calls]
-            trial = Trial(source, values, flow, self.tolerance, self.slow, drawn)
+            values = [case.kept() for case in cases.values()]
+            drawn = {
+                name: [case.recording.drawn[number] for number in case.calls]
+                for name, case in cases.items()
+            }
+            trial = Trial(key[0], dict(ChainMap(*values)), flow, self.tolerance, self.slow, drawn)
             self.trials += 1
             answer = self.child.run(
                 worker.judge, trial, self.limit_s, limit_s=self.limit_s + _SPARE_S
             )
             failed = Failure(INVALID, detail=str(answer.failure))
-            self._known[key] = answer.values[0] if answer.values else failed
+            found = self._known[key] = answer.values[0] if answer.values else failed
+            # The process imports for a first trial, outside of the budget.
+            self.deadline += time.monotonic() - start - found.seconds
         return self._known[key]
 
-    def _warm(self, flow: Flow) -> None:
-        """Let the process of trials import what a flow needs, outside of the budget."""
-        start = time.monotonic()
-        self.child.run(worker.warm, flow, limit_s=_SPARE_S)
-        self.deadline += time.monotonic() - start
-
-    def _stored(self, case: Case) -> str:
-        """Write the values of a recording once; return the file."""
-        recording = case.recording
-        if recording not in self._files:
-            self._files[recording] = str(self.folder / f"{len(self._files)}.pt")
-            torch.save(recording.values(), self._files[recording])
-        return self._files[recording]
-
-    def start(self, case: Case, flow: Flow, failure: Failure) -> None:
-        """Begin with a case; how it fails is what the others have to do, too."""
-        self.best, self.flow, self.failure = case, flow, failure
+    def start(self, cases: Cases, flow: Flow, failure: Failure) -> None:
+        """Begin with cases; how they fail is what the others have to do, too."""
+        self.best, self.flow, self.failure = cases, flow, failure
         if failure.kind == HANG:
-            ended = self.tried(case, PORTABLE)
+            ended = self.tried(cases, PORTABLE)
             self.limit_s = min(self.limit_s, max(20.0, _PATIENCE * ended.seconds))
 
-    def accepts(self, case: Case) -> bool:
-        """Return True, and keep a case, if it fails as the first one did."""
-        if not case.nodes or not case.outputs:
+    def run(self) -> None:
+        """Make the cases smaller until nothing helps any more."""
+        before = ""
+        while before != (before := source(self.best)):
+            ddmin([*self.best], lambda own: self._accepts({name: self.best[name] for name in own}))
+            for name in self.best:
+                self._call(name)
+                self._cut(name)
+            self.fill()
+            for name in self.best:
+                self._simplify(name)
+                self._replace(name)
+
+    def _accepts(self, cases: Cases) -> bool:
+        """Return True, and keep cases, if they fail as the first ones did."""
+        if not cases or not all(case.calls and case.outputs for case in cases.values()):
             return False
-        failure = self.tried(case, self.flow)
+        failure = self.tried(cases, self.flow)
         if not failure.is_like(self.failure):
             return False
-        self.best, self.failure = case, failure
-        count = len(case.nodes)
+        self.best, self.failure = cases, failure
+        count = sum(len(case.nodes) for case in cases.values())
         self.tell(f"{count} node{'s' * (count != 1)}, {self.trials} trials")
         return True
 
-    def run(self) -> None:
-        """Make the case smaller until nothing helps any more."""
-        before = ""
-        while before != (before := self.best.source()):
-            self._call()
-            self._cut()
-            self.fill()
-            self._shrink()
-            self._cast()
-            self._replace()
+    def _least(self, name: str, parts: Sequence[T], cut: Callable[[Sequence[T]], Case]) -> list[T]:
+        """Keep the fewest parts with which the case of a method fails alike.
 
-    def _call(self) -> None:
+        Args:
+            name: Of the method.
+            parts: The parts.
+            cut: Returns the case with some of these.
+        """
+        return ddmin(parts, lambda kept: self._accepts({**self.best, name: cut(kept)}))
+
+    def _call(self, name: str) -> None:
         """Leave out calls, and then sizes that vary."""
-        ddmin(self.best.calls, lambda calls: self.accepts(evolve(self.best, calls=tuple(calls))))
-        if self.best.dynamic:
-            self.accepts(evolve(self.best, dynamic=False))
+        case = self.best[name]
+        self._least(name, case.calls, lambda kept: evolve(case, calls=tuple(kept)))
+        if case.dynamic:
+            self._accepts({**self.best, name: evolve(self.best[name], dynamic=False)})
 
-    def _cut(self) -> None:
+    def _cut(self, name: str) -> None:
         """Leave out nodes, those of a pattern together at first."""
-        kept = {*self.best.nodes}
-        groups = [[n for n in group if n in kept] for group in self.best.recording.groups]
-        order = {node: number for number, node in enumerate(self.best.nodes)}
+        case = self.best[name]
+        groups = self._least(name, case.groups, case.only)
+        self._least(name, [(node,) for group in groups for node in group], case.only)
 
-        def fails(groups: Sequence[Sequence[Any]]) -> bool:
-            nodes = sorted((n for group in groups for n in group), key=order.__getitem__)
-            return self.accepts(evolve(self.best, nodes=tuple(nodes)))
-
-        left = ddmin([group for group in groups if group], fails)
-        ddmin([[node] for group in left for node in group], fails)
+    def _put(self, name: str, what: str, new: object, old: Sequence[Any]) -> None:
+        """Put something simple in the place of as much as possible."""
+        self._least(name, old, partial(self.best[name].put, what, new, old))
 
     def fill(self) -> None:
         """Make values of a seed, all in one way if possible."""
-        captured = self.best.captured
-        for names in (captured, *([name] for name in captured)):
-            if {*names} & {*self.best.captured}:
-                made = ({**self.best.fills, **fills} for fills in self._fills(names))
-                any(self.accepts(evolve(self.best, fills=fills)) for fills in made)
+        first = () if self.failure.kind == WRONG else ("ones",)
+        for fill in dict.fromkeys((*first, *FILLS)):
+            for name in self.best:
+                self._put(name, "fills", fill, self.best[name].captured)
 
-    def _fills(self, names: Sequence[str]) -> Iterator[dict[str, str]]:
-        first = _FIRST if self.failure.kind == WRONG else ("ones", "normal")
-        nodes = (node for node in self.best.tensors if node.name in names)
-        known = {node.name: fills(self.best.captured_value(node)) for node in nodes}
-        for fill in dict.fromkeys((*first, *_OTHERS)):
-            # Those that have no such values are made in the usual way.
-            usual = {name: "normal" if "normal" in own else "ones" for name, own in known.items()}
-            yield {name: fill if fill in own else usual[name] for name, own in known.items()}
+    def _simplify(self, name: str) -> None:
+        """Put small sizes in place of larger ones, and float32 in place of other floats."""
+        for size in _SIZES:
+            self._put(name, "sizes", size, self.best[name].larger(size))
+        self._put(name, "dtypes", torch.float32, self.best[name].floats)
 
-    def _shrink(self) -> None:
-        """Put smaller sizes in place of larger ones, everywhere."""
-        case = self.best
-        recorded = [case.recording.calls[number] for number in case.calls]
-        shapes = [call[node.name].shape for call in recorded for node in case.tensors]
-        for size in sorted({size for shape in shapes for size in shape if size > 1}, reverse=True):
-            known = self.best.sizes
-            smaller = ({**known, size: s} for s in _SIZES if s < known.get(size, size))
-            any(self.accepts(evolve(self.best, sizes=sizes)) for sizes in smaller)
-
-    def _cast(self) -> None:
-        """Put float32 in place of other floats."""
-        dtypes = {self.best.captured_value(node).dtype for node in self.best.tensors}
-        others = (dtype for dtype in dtypes if dtype.is_floating_point)
-        for dtype in sorted({*others} - {torch.float32, *self.best.dtypes}, key=str):
-            self.accepts(evolve(self.best, dtypes={**self.best.dtypes, dtype: torch.float32}))
-
-    def _replace(self) -> None:
+    def _replace(self, name: str) -> None:
         """Put an input of a node in the place of its result, and read one value for several."""
-        for node in (*reversed(self.best.nodes), *self.best.tensors[1:]):
-            any(self.accepts(self.best.without(node, other)) for other in self._like(node))
-
-    def _like(self, node: Any) -> list[Any]:
-        """Return what may stand for a value: inputs of a node of several, or values read before."""
-        case, given = self.best, self.best.tensors
-        others = given[: given.index(node)] if node in given else []
-        if node in case.nodes[1:]:
-            others = node.all_input_nodes
-        return [
-            n for n in others if _kind(case.captured_value(n)) == _kind(case.captured_value(node))
-        ]
-
-
-def _kind(value: Any) -> tuple[Any, ...] | None:
-    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else None
+        case = self.best[name]
+        for node in (*reversed(case.nodes), *case.tensors[1:]):
+            for other in self.best[name].like(node):
+                if self._accepts({**self.best, name: self.best[name].without(node, other)}):
+                    break

@@ -12,6 +12,8 @@ import torch
 _EDGES = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, -1e30)
 _LEVELS = 4
 _ONES, _NORMAL = "torch.ones({0})", "torch.randn({0})"
+# Ways to make values, in the order in which they are tried in place of the model's.
+FILLS = ("normal", "positive", "scaled", "ties", "levels", "edges", "ones", "zeros")
 
 
 def fills(like: Any) -> Mapping[str, tuple[str, torch.dtype]]:
@@ -20,6 +22,8 @@ def fills(like: Any) -> Mapping[str, tuple[str, torch.dtype]]:
     Each is an expression, with `{0}` for the sizes, and the dtype of its result.
     """
     floats = torch.float32
+    if like.layout != torch.strided:
+        return {"ones": (f"{_ONES}.to_sparse(layout={like.layout})", floats)}
     found = {"ones": (_ONES, floats)}
     if not like.numel():
         return found
@@ -28,15 +32,15 @@ def fills(like: Any) -> Mapping[str, tuple[str, torch.dtype]]:
     if like.is_complex():
         normal = "torch.randn({0}, dtype=torch.complex64)"
         return {**found, "normal": (normal, torch.complex64)}
-    low, high = (float(each) for each in like.aminmax())
+    low, high = (float(each) for each in like.double().aminmax())
     if not like.is_floating_point():
-        normal = f"torch.randint({int(low)}, {int(high) + 1}, ({{0}},))"
+        normal = f"torch.randint({int(low)}, {int(high) + 1}, [{{0}}])"
         return {**found, "normal": (normal, torch.int64)}
     found |= {"zeros": ("torch.zeros({0})", floats), "normal": (_NORMAL, floats)}
     if not (math.isfinite(low) and math.isfinite(high)):
-        levels = like.unique()
-        if len(levels) <= _LEVELS and not levels.isnan().any():
-            found["levels"] = (_chosen(levels.tolist()), floats)
+        levels = like.unique().tolist()
+        if len(levels) <= _LEVELS and not math.isnan(sum(map(abs, levels))):
+            found["levels"] = (_chosen(levels), floats)
         return {**found, "edges": (_chosen(_EDGES), floats)}
     if low >= 0:
         found["positive"] = ("torch.rand({0}).add(0.5)", floats)
@@ -44,7 +48,7 @@ def fills(like: Any) -> Mapping[str, tuple[str, torch.dtype]]:
         # One digit tells nothing of the values behind it.
         scaled = f"{_NORMAL}.mul({like.double().std():.0e}).add({like.double().mean():.0e})"
         found["scaled"] = (scaled, floats)
-    return {**found, "ties": ("torch.randint(-2, 3, ({0},)).float()", floats)}
+    return {**found, "ties": ("torch.randint(-2, 3, [{0}]).float()", floats)}
 
 
 def made(like: Any, fill: str, shape: Sequence[int], dtype: torch.dtype) -> str:
@@ -52,17 +56,18 @@ def made(like: Any, fill: str, shape: Sequence[int], dtype: torch.dtype) -> str:
 
     Args:
         like: A tensor whose memory order it has.
-        fill: A name of `fills`.
+        fill: A name of `fills`; those that have no such values are made in the usual way.
         shape: Its sizes.
         dtype: Its dtype.
     """
-    text, natural = fills(like)[fill]
-    strides = like.stride()
-    order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], dim))
-    is_plain = like.is_contiguous() or 0 in strides
-    sizes = ", ".join(str(shape[dim]) for dim in (range(len(shape)) if is_plain else order))
-    text = text.format(sizes) if shape else text.replace("({0},)", "()").format("()")
-    if not is_plain:
+    ways = fills(like)
+    text, natural = ways.get(fill) or ways.get("normal") or ways["ones"]
+    order = [*range(len(shape))]
+    if like.layout == torch.strided and not like.is_contiguous() and 0 not in like.stride():
+        order.sort(key=lambda dim: (-like.stride(dim), dim))
+    sizes = ", ".join(str(shape[dim]) for dim in order)
+    text = text.format(sizes) if shape else text.replace("[{0}]", "[]").format("[]")
+    if order != sorted(order):
         text += f".permute({', '.join(str(order.index(dim)) for dim in range(len(shape)))})"
     return text if dtype == natural else f"{text}.to({dtype})"
 
@@ -76,4 +81,6 @@ def captured(like: Any, key: str, shape: Sequence[int], dtype: torch.dtype) -> s
 def _chosen(numbers: Iterable[float]) -> str:
     """Return an expression that chooses from some numbers."""
     known = [*numbers]
-    return f"torch.tensor({known})[torch.randint({len(known)}, ({{0}},))]"
+    if len(known) == 1:
+        return f"torch.full([{{0}}], {known[0]})"
+    return f"torch.tensor({known})[torch.randint({len(known)}, [{{0}}])]"

@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from glob import glob
 from typing import Any
@@ -37,9 +37,10 @@ from etdev_reduce.failure import (
     Failure,
     of_error,
     pattern,
+    plain,
 )
 from etdev_reduce.flows import PORTABLE, Flow
-from etdev_reduce.forks import Tell, forked
+from etdev_reduce.forks import Fork, Tell, forked
 
 _TIMED = 7
 # The threads of this process, and the time in which a flow lowers one layer.
@@ -53,59 +54,61 @@ class Trial:
     """A case to try.
 
     Args:
-        source: Python that makes `model`, `calls` and `dynamic_shapes`.
-        values: The file of the values that it reads as `values`; empty for none.
+        source: Python that makes `model`, `eager`, `calls` and `program`.
+        values: The values that it reads as `values`.
         flow: Lowers it.
         tolerance: Largest error relative to the largest value of an output; None goes by dtype.
         slow: Count it as slow if portable kernels are this many times as fast; 0 for never.
-        drawn: For each call, whether its outputs may be off as far as perturbations move them.
+        drawn: For each call of each method, whether its outputs may be off as far as perturbations
+            move them.
     """
 
     source: str
-    values: str
+    values: Mapping[str, Any]
     flow: Flow
     tolerance: float | None = None
     slow: float = 0.0
-    drawn: Sequence[bool] = (False,)
+    drawn: Mapping[str, Sequence[bool]] = {"forward": (False,)}
 
 
 def judge(trial: Trial, limit_s: float) -> Iterator[Failure]:
     """Try a case in a fork of this process, and yield what became of it."""
+    _warm_up(trial.flow.statements)
     with tempfile.TemporaryDirectory() as folder:
         ended = forked(partial(_try, trial, folder), limit_s, "export")
-    stage, failure, cause = ended.stage, ended.result, ended.cause[:_CAUSE]
-    if failure is None and ended.hangs:
-        failure = Failure(HANG, stage, "", f"no answer in {limit_s:g} s")
-    elif failure is None and not ended.signal:
-        failure = Failure(ERROR, stage, f"exit {ended.code}", f"ended with {ended.code}")
-    elif failure is None:
-        failure = Failure(CRASH, stage, ended.signal, ended.signal)
-    if failure.kind == ERROR and stage in ("load", "run"):
-        failure = evolve(failure, identity=f"{failure.identity} {pattern(cause)}")
-    yield evolve(failure, cause=cause, seconds=ended.seconds)
+    failure = _failure(ended, limit_s)
+    stage = ended.stage if failure.is_failure or failure.kind == INVALID else ""
+    yield evolve(failure, stage=stage, seconds=ended.seconds)
 
 
-def warm(flow: Flow) -> Iterator[None]:
-    """Import and cache, once in this process, what every case of a flow needs."""
-    _warm_up(flow.statements)
-    yield
+def _failure(ended: Fork, limit_s: float) -> Failure:
+    """Return what became of a case, by how its fork ended."""
+    if ended.hangs:
+        return Failure(HANG, detail=f"no answer in {limit_s:g} s")
+    failure = ended.result or Failure(ERROR, "", f"exit {ended.code}", f"ended with {ended.code}")
+    if ended.result is None and ended.signal:
+        failure = Failure(CRASH, "", ended.signal, ended.signal)
+    cause = plain(ended.cause)[:_CAUSE]
+    if failure.kind not in (ERROR, CRASH) or ended.stage not in ("load", "run"):
+        return failure
+    identity = failure.identity
+    if failure.kind == ERROR and cause:
+        identity = f"{identity} {pattern(cause)}"
+    return evolve(failure, identity=identity, cause=cause)
 
 
 @cache
 def _warm_up(statements: str) -> None:
-    """Lower a layer, for what is cached then, such as the patterns of a partitioner.
+    """Import and cache, once in this process, what every case of a flow needs: lower a layer.
 
     Nothing is run and nothing is lowered here that starts a thread: forks don't have it.
     """
     torch.set_num_threads(1)
-    # The second layer is for a flow that starts a thread for the first one.
-    for layer in (torch.nn.Linear(2, 2), torch.nn.ReLU()):
-        program = torch.export.export(layer, (torch.ones(1, 2),))
-        with quick_decompositions():
-            _lowered(PORTABLE.statements, program)
-            if forked(partial(_count_threads, statements, program), _WARM_S).result == 0:
-                _lowered(statements, program)
-                return
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+    with quick_decompositions():
+        _lowered(PORTABLE.statements, program)
+        if forked(partial(_count_threads, statements, program), _WARM_S).result == 0:
+            _lowered(statements, program)
 
 
 def _count_threads(statements: str, program: ExportedProgram, tell: Tell) -> None:
@@ -115,74 +118,79 @@ def _count_threads(statements: str, program: ExportedProgram, tell: Tell) -> Non
     tell(len(glob(_THREADS)) - before)
 
 
-def _lowered(statements: str, program: ExportedProgram) -> bytes:
+def _lowered(statements: str, program: object) -> bytes:
     scope: dict[str, Any] = {"torch": torch, "program": program}
     exec(statements, scope)
     return bytes(scope["buffer"])
-
-
-@cache
-def _values(file: str) -> dict[str, Any]:
-    known: dict[str, Any] = torch.load(file, weights_only=False, mmap=True)
-    return known
 
 
 def _try(trial: Trial, folder: str, tell: Tell) -> None:
     """Try a case in the fork, in a folder of its own."""
     warnings.simplefilter("ignore")
     os.chdir(folder)
-    told = ["export"]
-
-    def at(stage: str) -> None:
-        told.append(stage)
-        tell(stage)
-
     try:
-        failure = _tried(trial, at)
+        tell(_tried(trial, tell))
     except Exception as error:
-        failure = of_error(error, told[-1])
-    tell(failure)
+        tell(of_error(error))
 
 
 def _tried(trial: Trial, at: Tell) -> Failure:
-    scope: dict[str, Any] = {"values": _values(trial.values) if trial.values else {}}
+    scope: dict[str, Any] = {"values": trial.values}
     with quick_decompositions():
         try:
-            exec(script.made(trial.source), scope)
-            exec(script.EXPORT, scope)
-            program, calls = scope["program"], scope["calls"]
-            eager = EagerMethod.of_program(scope["eager"], program, calls[0])
-            expected = eager.replay(list(map(pytree.tree_leaves, calls)), trial.drawn)
+            exec(trial.source, scope)
+            calls = [*_calls(scope, trial.drawn)]
+            wanted = EagerMethod.replay(
+                [(method, pytree.tree_leaves(inputs), far) for _, method, inputs, far in calls]
+            )
         except Exception as error:
-            return Failure(INVALID, "export", detail=f"{type(error).__name__}: {error}")
+            return Failure(INVALID, detail=f"{type(error).__name__}: {error}")
         at("lower")
-        scope["buffer"] = _lowered(trial.flow.statements, program)
+        scope["buffer"] = _lowered(trial.flow.statements, scope["program"])
     at("load")
-    # From a file, as a user would: some faults hide where the bytes are in memory.
-    exec(script.LOAD, scope)
+    loaded = _loaded(scope, trial)
     at("run")
-    for step, call in enumerate(expected):
-        outputs = EagerMethod.leaves(scope["method"].execute(copy.deepcopy(calls[step])))
-        if found := _difference(outputs, call, program, trial.tolerance):
-            return evolve(found, detail=f"in call {step}, {found.detail}", call=step)
+    for number, ((name, method, inputs, _), call) in enumerate(zip(calls, wanted, strict=True)):
+        outputs = EagerMethod.leaves(loaded[name].execute(copy.deepcopy(inputs)))
+        if found := _difference(outputs, call, method.program, trial.tolerance):
+            return evolve(found, detail=f"in call {number}, {found.detail}", call=number)
     if trial.slow:
-        seconds = _seconds(scope)
+        name, _, inputs, _ = calls[-1]
+        seconds = _seconds(loaded[name], inputs)
         with quick_decompositions():
-            scope["buffer"] = _lowered(PORTABLE.statements, program)
-        exec(script.LOAD, scope)
-        portable = _seconds(scope)
+            scope["buffer"] = _lowered(PORTABLE.statements, scope["program"])
+        portable = _seconds(_loaded(scope, trial)[name], inputs)
         if seconds > trial.slow * portable:
             times = f"{seconds * 1e3:.3g} ms, portable kernels {portable * 1e3:.3g} ms"
-            return Failure(SLOW, "run", "", times)
+            return Failure(SLOW, detail=times)
     return Failure(RIGHT)
 
 
-def _seconds(scope: dict[str, Any]) -> float:
+def _calls(scope: Mapping[str, Any], drawn: Mapping[str, Sequence[bool]]) -> Iterator[Any]:
+    """Yield name of the method, method, inputs and `Trial.drawn` of each call, by method."""
+    for name, far in drawn.items():
+        own = (scope[key] for key in ("eager", "program", "calls"))
+        # Of several methods these are mappings.
+        model, program, calls = (known[name] if len(drawn) > 1 else known for known in own)
+        method = EagerMethod.of_program(model, program, calls[0])
+        yield from ((name, method, *call) for call in zip(calls, far, strict=True))
+
+
+def _loaded(scope: dict[str, Any], trial: Trial) -> dict[str, Any]:
+    """Return the methods of the program in `buffer`.
+
+    It is read from a file, as a user would: some faults hide where the bytes are in memory.
+    """
+    exec(script.LOAD, scope)
+    return {name: scope["loaded"].load_method(name) for name in trial.drawn}
+
+
+def _seconds(method: Any, inputs: Any) -> float:
     """Return the median time of a call."""
     times = []
     for _ in range(_TIMED):
         start = time.perf_counter()
-        scope["method"].execute(scope["calls"][-1])
+        method.execute(inputs)
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -193,7 +201,7 @@ def _difference(
     """Return in which way the outputs of a call are wrong; None if they are right."""
     if len(outputs) != len(call.outputs):
         detail = f"it has {len(outputs)} outputs, in eager PyTorch {len(call.outputs)}"
-        return Failure(WRONG, "run", "form", detail)
+        return Failure(WRONG, identity="form", detail=detail)
     is_quantised = bool(Tolerance.of(program, relative=0.0).steps)
     # One by one, as what is near for a float32 is far for a float64.
     for number, (output, wanted) in enumerate(zip(outputs, call.outputs, strict=True)):
@@ -206,7 +214,7 @@ def _difference(
             way = "values" if " is off by " in problem else "form"
             way = "not finite" if "NaN" in problem or "inf" in problem else way
             most = _allowed(output, wanted, tolerance) if way == "values" else relative
-            return Failure(WRONG, "run", way, problem, tolerance=most)
+            return Failure(WRONG, identity=way, detail=problem, tolerance=most)
     return None
 
 

@@ -127,7 +127,7 @@ class Npu:
 def test_a_promise_that_a_plugin_breaks_is_an_error_of_etdevs_flow(folder):
     put(folder, "a-npu", NPU, {"etdev": {"npu": "{module}:Npu"}})
     known = reduced("net.py:net --plugin npu")
-    assert known["title"] == "etdev: error of aten.tanh.default"
+    assert known["title"] == "etdev with npu: error of aten.tanh.default"
     assert known["script"] == "fault/repro_etdev.py"
     assert "npu" in known["failure"]
 
@@ -154,13 +154,16 @@ def methods():
 
 
 @pytest.mark.suite
-def test_methods_that_fail_in_one_file_alone_are_named(folder):
+def test_methods_that_fail_in_one_file_alone_are_reduced_together(folder):
     put(folder, "twice", TWICE, {"etdev": {"twice": "{module}:Twice"}})
     (folder / "net.py").write_text(NET + METHODS)
-    done = invoke("reduce net.py:methods --plugin twice -o fault")
-    text = error_of(done.stderr)
-    assert text.startswith("reduce: methods first and third are right by themselves and fail in ")
-    assert "ValueError: tanh in two sizes" in text
+    known = reduced("net.py:methods --plugin twice")
+    assert known["title"] == "etdev with twice: error of aten.tanh.default"
+    assert known["nodes"] == [3, 2]
+    assert "ValueError: tanh in two sizes" in known["failure"]
+    text = (folder / "fault/repro_etdev.py").read_text()
+    assert '"first": FirstModel().eval()' in text
+    assert "Second" not in text
 
 
 @pytest.mark.slow
@@ -169,3 +172,73 @@ def test_a_raw_error_of_executorchs_is_kept(folder):
     (folder / "net.py").write_text(text)
     known = reduced("net.py:net --plugin portable --flow executorch")
     assert known["title"] == "Portable kernels: error of aten.sort.default"
+
+
+SETTING = """\
+from attrs import frozen
+from etdev import hookimpl
+
+@frozen
+class Setting:
+    op: str = "nothing"
+
+    @hookimpl
+    def claim_nodes(self, program):
+        if any(self.op in node.name for node in program.graph.nodes):
+            raise ValueError(f"no {self.op}")
+"""
+REGISTRY = """\
+[plugins.setting.options]
+op = "tanh"
+[plugins.portable]
+[[pin]]
+op = "aten.relu.*"
+plugin = "portable"
+"""
+
+
+@pytest.mark.suite
+def test_a_script_has_the_settings_of_the_users_registry(folder):
+    put(folder, "setting", SETTING, {"etdev": {"setting": "{module}:Setting"}})
+    (folder / "registry.toml").write_text(REGISTRY)
+    known = reduced("net.py:net")
+    assert known["title"] == "etdev with setting: error of aten.tanh.default"
+    text = (folder / "fault/repro_etdev.py").read_text()
+    assert '"setting": {"options": {"op": "tanh"}}' in text
+    assert '"pin": [{"plugin": "portable", "op": "aten.relu.*"}]' in text
+
+
+SHARED = """
+
+class Adds(nn.Module):
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+    def forward(self, x):
+        self.held.sum.add_(x.tanh())
+        return self.held.sum * 2
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(2))
+
+def shared():
+    held = Held()
+    return {f"of_{size}": (Adds(held), (torch.ones(size),)) for size in (1, 2)}
+"""
+UPDATED = "if program.graph_signature.buffers_to_mutate:\n            self.sizes.update"
+
+
+@pytest.mark.suite
+def test_methods_of_a_script_share_the_state_that_they_share_in_the_model(folder):
+    plugin = TWICE.replace("self.sizes.update", UPDATED)
+    put(folder, "twice", plugin, {"etdev": {"twice": "{module}:Twice"}})
+    (folder / "net.py").write_text(NET + SHARED)
+    known = reduced("net.py:shared --plugin twice")
+    assert "ValueError: tanh in two sizes" in known["failure"]
+    # ExecuTorch's flow would give each method a state of its own.
+    assert [*known["flows"]] == ["etdev with twice"]
+    text = (folder / "fault/repro_etdev.py").read_text()
+    assert text.count(", shared_0)") == 2

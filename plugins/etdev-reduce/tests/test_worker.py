@@ -4,16 +4,26 @@ import pytest
 from etdev_reduce import worker
 from etdev_reduce.failure import CRASH, ERROR, HANG, INVALID, RIGHT, SLOW, WRONG, Failure
 from etdev_reduce.worker import Trial
-from support.breaking import Breaking
+from support.breaking import breaking
 
 from etdev.runtime.child import COMMAND, Child
 
+HEAD = """\
+import copy
+import torch
+from executorch.runtime import Runtime
+
+"""
+TAIL = """\
+eager = copy.deepcopy(model)
+program = torch.export.export(model, calls[0])
+"""
 SOURCE = """\
 class Model(torch.nn.Module):
     def forward(self, x):
         return (torch.ops.aten.add.Tensor(x, 1),)
 
-model, calls, dynamic_shapes = Model(), [(torch.ones(2, 2),)], None
+model, calls = Model(), [(torch.ones(2, 2),)]
 """
 
 
@@ -25,7 +35,7 @@ def child():
 
 
 def tried(child, kind="", source=SOURCE, limit_s=120.0, **settings):
-    trial = Trial(source, "", Breaking(kind), **settings)
+    trial = Trial(HEAD + source + TAIL, {}, breaking(kind), **settings)
     (failure,) = child.run(worker.judge, trial, limit_s).values
     return failure
 
@@ -54,7 +64,7 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return x.float() + 1, torch.ops.aten.sum.dim_IntList(x, [0])
 
-model, calls, dynamic_shapes = Model(), [(torch.rand(4096).double(),)], None
+model, calls = Model(), [(torch.rand(4096).double(),)]
 """
 
 

@@ -64,11 +64,22 @@ def test_calls_of_an_exported_program_are_replayed_in_order_and_errors_come_thro
     module, one = Sum(), torch.ones(2)
     program = torch.export.export(module, (one,))
     assert EagerMethod.written(program) == {"total"}
-    calls = EagerMethod.of_program(module, program, (one,)).replay([[one], [one]], [False, True])
+    method = EagerMethod.of_program(module, program, (one,))
+    calls = EagerMethod.replay([(method, [one], False), (method, [one], True)])
     assert [(c.outputs[0].tolist(), c.drawn) for c in calls] == [([1, 1], False), ([2, 2], True)]
     again = EagerMethod.of_program(module, program, (one,))
     with pytest.raises(Exception, match="size"):
-        again.replay([[torch.ones(3)]], [False])
+        EagerMethod.replay([(again, [torch.ones(3)], False)])
+
+
+def test_replayed_methods_share_the_state_that_their_modules_share():
+    module, one = Sum(), torch.ones(2)
+    modules = [module, nn.Sequential(module)]
+    programs = [torch.export.export(own, (one,)) for own in modules]
+    pairs = zip(modules, programs, strict=True)
+    methods = [EagerMethod.of_program(own, program, (one,)) for own, program in pairs]
+    calls = EagerMethod.replay([(method, [one], False) for method in methods])
+    assert [call.outputs[0].tolist() for call in calls] == [[1, 1], [2, 2]]
 
 
 @pytest.mark.parametrize(

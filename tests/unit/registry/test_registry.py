@@ -7,6 +7,7 @@ import pytest
 from etdev import Budget, Limits, registry
 from etdev.errors import RegistryError
 from etdev.registry import PluginEntry, Registry
+from etdev.registry.registry import registry_of
 from etdev.schema.device import CPU, Device
 
 FILE = Path("registry.toml")
@@ -229,3 +230,18 @@ def test_the_registry_in_a_pyproject_is_checked_as_any(tmp_path, monkeypatch, te
     with pytest.raises(RegistryError) as caught:
         registry.load()
     assert str(caught.value).startswith("pyproject.toml" + message)
+
+
+def test_a_registry_may_be_given_as_its_tables():
+    tables = {
+        "strict": True,
+        "plugins": {"cpu": {"min_nodes": 3}},
+        "pin": [{"op": "a", "plugin": "cpu"}],
+    }
+    table = registry_of(tables)
+    assert (table.path, table.strict, table.names) == (None, True, ("cpu",))
+    assert (table.entry("cpu").limits.min_nodes, table.pins[0].op) == (3, "a")
+    with pytest.raises(RegistryError) as caught:
+        registry_of({"plugins": {"cpu": {"min_node": 3}}})
+    said = "registry.plugins.cpu.min_node: is an unknown key; did you mean min_nodes?"
+    assert str(caught.value) == said
