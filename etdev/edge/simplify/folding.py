@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from torch.fx.node import map_arg
 from etdev.graph.ops import is_functional
 from etdev.upstream.fake_tensors import FakeTensorMode
 from etdev.upstream.operators import base_name, overload_of
+from etdev.upstream.trees import pytree
 
 # A node to read in place of another, or a simpler op to call in its place, with its arguments.
 Simpler = Node | tuple[Any, tuple[Any, ...]]
@@ -41,17 +43,19 @@ class Folding:
     constants: Mapping[str, Any]
     # Folded constants that `place` put in, by name.
     placed: dict[str, torch.Tensor] = field(factory=dict)
-    _values: dict[Node, torch.Tensor] = field(factory=dict)
+    # Of an op with several results, such as a split weight, all of them.
+    _values: dict[Node, Any] = field(factory=dict)
 
-    def value(self, node: object) -> torch.Tensor | None:
+    def value(self, node: object) -> Any:
         """Return the value of a node; None if it depends on inputs, state or chance."""
         if not isinstance(node, Node):
             return None
         if node in self._values:
             return self._values[node]
-        value = self.constants.get(node.name) if node.op == "placeholder" else None
-        plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-        return value.detach() if plain and value.device.type == "cpu" else None  # type: ignore[union-attr]
+        value: Any = self.constants.get(node.name) if node.op == "placeholder" else None
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu":
+            return None
+        return value.detach()
 
     def evaluate(self, node: Node) -> bool:
         """Compute a plain op from known values; return True if that was possible."""
@@ -61,8 +65,9 @@ class Folding:
         if any(value is None for value in values.values()):
             return False
         # What grows from little would only be left out again.
-        given = sum(value.nbytes for value in values.values() if value is not None)
-        if node.meta["val"].nbytes > max(MOST_BYTES, 2 * given):
+        given = sum(value.nbytes for value in pytree.tree_leaves(list(values.values())))
+        expected = pytree.tree_leaves(node.meta["val"])
+        if sum(value.nbytes for value in expected) > max(MOST_BYTES, 2 * given):
             return False
         args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
         try:
@@ -70,11 +75,12 @@ class Folding:
                 result = node.target(*args, **kwargs)  # type: ignore[operator]
         except Exception:  # It fails at run time too, or has no kernel here.
             return False
-        expected = node.meta["val"]
-        if (result.dtype, result.shape) != (expected.dtype, expected.shape):
+        made = pytree.tree_leaves(result)
+        if [(v.dtype, v.shape) for v in made] != [(v.dtype, v.shape) for v in expected]:
             return False
-        # A copy, since a view would keep the storage of its base.
-        self._values[node] = result.clone(memory_format=torch.contiguous_format)
+        # Copies, since a view would keep the storage of its base.
+        copies = [value.clone(memory_format=torch.contiguous_format) for value in made]
+        self._values[node] = copies[0] if isinstance(result, torch.Tensor) else copies
         return True
 
     def constant(self, value: torch.Tensor, near: Node) -> Node:
@@ -184,16 +190,20 @@ def _fake(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
 
 
 def _can_be_known(node: Node) -> bool:
-    value = node.meta["val"]
-    if not is_static(value) or not value.is_contiguous() or value.device.type != "cpu":
-        return False
-    if not value.numel() or is_random(node) or _is_viewed_weight(node):
+    values = pytree.tree_leaves(node.meta["val"])
+    if is_random(node) or _is_viewed_weight(node) or not all(map(_is_storable, values)):
         return False
     # A backend may compute in float64 and not take such a value from outside.
-    return value.dtype != torch.float64 or any(
-        getattr(source.meta["val"], "dtype", None) == torch.float64
-        for source in node.all_input_nodes
-    )
+    given = pytree.tree_leaves([source.meta["val"] for source in node.all_input_nodes])
+    kinds = {getattr(value, "dtype", None) for value in given}
+    return torch.float64 in kinds or all(value.dtype != torch.float64 for value in values)
+
+
+def _is_storable(value: object) -> bool:
+    """Return True if a constant of a .pte can stand for a value."""
+    if not isinstance(value, torch.Tensor) or not is_static(value) or not value.is_contiguous():
+        return False
+    return value.numel() > 0 and value.device.type == "cpu"
 
 
 def _is_viewed_weight(node: Node) -> bool:
@@ -231,14 +241,17 @@ def is_random(node: Node) -> bool:
 
 
 def is_plain(node: Node) -> bool:
-    """Return True if a node is an op of PyTorch's that computes a tensor and does nothing else."""
+    """Return True if a node is an op of PyTorch's that computes tensors and does nothing else."""
     op = overload_of(node.target)
-    return (
-        op is not None
-        and op.namespace in _NAMESPACES
-        and is_functional(op)
-        and isinstance(node.meta.get("val"), torch.Tensor)
-    )
+    if op is None or op.namespace not in _NAMESPACES or not is_functional(op):
+        return False
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return bool(values) and all(isinstance(value, torch.Tensor) for value in values)
+
+
+def is_part(node: Node) -> bool:
+    """Return True if a node is one of several results of a plain op."""
+    return node.target is operator.getitem and is_plain(node.all_input_nodes[0])
 
 
 def looks_like(value: object, other: object) -> bool:

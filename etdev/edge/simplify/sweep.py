@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.edge.simplify import rewrites
-from etdev.edge.simplify.folding import Folding, Simpler, is_plain, is_random
+from etdev.edge.simplify.folding import Folding, Simpler, is_part, is_plain, is_random
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
 from etdev.graph.signature import first_input, unwritten_constants
@@ -43,8 +44,12 @@ class Sweep:
         """Return the program without redundant work; the same object if nothing changes."""
         unread = {n for n in self._graph.nodes if n.op != "output" and not n.users}
         for node in list(self._graph.nodes):
-            if is_plain(node) and (self.only is None or node.name in self.only):
+            if self.only is not None and node.name not in self.only:
+                continue
+            if is_plain(node) and isinstance(node.meta["val"], torch.Tensor):
                 self._try(node)
+            elif is_plain(node) or is_part(node):
+                self._folding.evaluate(node)
         self._keep_old_values()
         self._folding.place(first_input(self._graph, self.program))
         self._remove_unused(unread)

@@ -378,6 +378,18 @@ def test_a_weight_that_only_its_parts_are_read_for_is_computed_once() -> None:
     assert sizes[1] < sizes[0] + 1024
 
 
+def test_the_parts_of_a_weight_that_is_split_are_constants() -> None:
+    # Of its weight, cross attention splits off the rows for keys and values.
+    attention = nn.MultiheadAttention(64, 4, batch_first=True).eval()
+    module = Function(lambda x, y: attention(x, y, y, need_weights=False)[0])
+    calls = [(torch.randn(1, 5, 64), torch.randn(1, 7, 64)) for _ in range(3)]
+    lowered = Lowerer([]).lower(module, calls[0])
+    assert_agrees(lowered, module, *calls)
+    assert {"aten.split_with_sizes_copy.default", "getitem"}.isdisjoint(ops(lowered))
+    whole = Lowerer([], simplify=False).lower(module, calls[0]).to_executorch().buffer
+    assert len(lowered.to_executorch().buffer) < len(whole) * 1.02
+
+
 def test_a_weight_that_other_ops_read_is_not_stored_again() -> None:
     def twice(net: Any, x: torch.Tensor) -> torch.Tensor:
         return torch.bmm(x, net.weight.transpose(1, 2)) + torch.bmm(x, net.weight).mean()
