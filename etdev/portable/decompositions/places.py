@@ -94,6 +94,15 @@ def _bucketize_scalar(x: Any, boundaries: Tensor, **options: Any) -> Tensor:
     return _searchsorted_scalar(boundaries, x, **options)
 
 
+def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
+    """Return each place as often as it is repeated, by the places where the next ones begin."""
+    ends = repeats.to(torch.int64).cumsum(0)
+    count = repeats.sum().item() if output_size is None else output_size
+    torch._check(count >= 0)  # type: ignore[no-untyped-call]
+    place = torch.arange(count, device=repeats.device).unsqueeze(1)
+    return (ends <= place).to(torch.int64).sum(1).to(repeats.dtype)
+
+
 def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     flat = x.reshape(-1)
     if min == max == 0:
@@ -120,5 +129,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.searchsorted.Scalar: _searchsorted_scalar,
     aten.bucketize.Tensor: _bucketize,
     aten.bucketize.Scalar: _bucketize_scalar,
+    aten.repeat_interleave.Tensor: _repeat_interleave,
     aten.histc.default: _histc,
 }

@@ -53,21 +53,28 @@ def max_pool3d(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return values and places, one dimension after the other; the last NaN of a window wins."""
+    """Return values and places, one dimension after the other; the last NaN of a window wins.
+
+    Values don't come with the places, which take longer and are rarely read.
+    """
     kernel, apart = _three(kernel_size), _three(dilation)
     steps, around = _three(stride or kernel), _three(padding)
     first = x.dim() - 3
     sizes = [fixed(size) for size in x.shape[first:]]
     lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
     places = torch.arange(math.prod(sizes), device=x.device).reshape(sizes).expand(x.shape)
-    for axis in reversed(range(3)):
-        number = _windows(
-            sizes[axis], kernel[axis], steps[axis], around[axis], apart[axis], ceil_mode
-        )
-        window = (first + axis, number, kernel[axis], steps[axis], apart[axis], around[axis])
+    each = list(zip(sizes, kernel, steps, around, apart, strict=True))
+    windows = [
+        (first + axis, _windows(*own, ceil_mode), own[1], own[2], own[4], own[3])
+        for axis, own in enumerate(each)
+    ]
+    values = x
+    for window in windows:
+        values = functools.reduce(torch.maximum, _slices(values, lowest, *window))
+    for window in reversed(windows):
         inside = zip(_slices(x, lowest, *window), _slices(places, -1, *window), strict=True)
         x, places = _first_best(inside)
-    return x, places
+    return values, places
 
 
 def max_pool2d(
@@ -134,10 +141,13 @@ def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
 def _adaptive_max_pool(rank: int) -> Callable[..., tuple[Tensor, Tensor]]:
     def pool(x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
         first = x.dim() - rank
-        sizes = [fixed(size) for size in x.shape[first:]]
+        sizes = x.shape[first:]
         places = torch.arange(math.prod(sizes), device=x.device).reshape(sizes).expand(x.shape)
         for axis in reversed(range(rank)):
             size, number, dim = sizes[axis], fixed(output_size[axis]), first + axis
+            if number == 1 or fixed(size) % number == 0:
+                x, places = _best_of_blocks(x, places, dim, number)
+                continue
             index = torch.arange(number, device=x.device)
             begins = torch.div(index * size, number, rounding_mode="floor")
             lasts = torch.div((index + 1) * size - 1, number, rounding_mode="floor")
@@ -151,6 +161,18 @@ def _adaptive_max_pool(rank: int) -> Callable[..., tuple[Tensor, Tensor]]:
         return x, places
 
     return pool
+
+
+def _best_of_blocks(x: Tensor, places: Tensor, dim: int, number: int) -> tuple[Tensor, Tensor]:
+    """Return the first of the largest values, or the last NaN, of equal blocks, and its place."""
+    blocks, where = (torch.unflatten(value, dim, (number, -1)) for value in (x, places))
+    values, best = blocks.max(dim + 1, keepdim=True)
+    if x.dtype.is_floating_point:
+        index = torch.arange(blocks.shape[dim + 1], device=x.device)
+        index = index.reshape(-1, *[1] * (x.dim() - dim - 1))
+        last = torch.where(torch.isnan(blocks), index, -1).amax(dim + 1, keepdim=True)
+        best = torch.where(last >= 0, last, best)
+    return values.squeeze(dim + 1), where.gather(dim + 1, best).squeeze(dim + 1)
 
 
 def _three(values: Sequence[int]) -> list[int]:

@@ -468,3 +468,45 @@ def test_what_is_resized_to_more_than_it_has_is_refused():
         LoweringError, match=r"neither ExecuTorch nor torch decomposes aten\.resize"
     ):
         Lowerer([]).lower(calling(lambda x: (x * 2).resize_(5, 5)), (torch.randn(3, 4),))
+
+
+def test_rows_may_be_repeated_as_data_say():
+    def regulated(rows, repeats):
+        result = torch.repeat_interleave(rows, repeats, dim=0)
+        torch._check(result.shape[0] <= 40)
+        return result * 2, torch.repeat_interleave(repeats, output_size=8)
+
+    shares = [[0, 3, 0, 4, 1], [8, 0, 0, 0, 0], [1, 1, 2, 2, 2], [0, 0, 0, 0, 8]]
+    calls = [(torch.randn(5, 3), torch.tensor(share)) for share in shares]
+    lowered = Lowerer(["cpu"]).lower(calling(regulated), calls[0])
+    assert_agrees(lowered, calling(regulated), *calls)
+    assert_agrees(by_partitioner(calling(regulated), calls[0], ["cpu"]), calling(regulated), *calls)
+    module = calling(lambda repeats: torch.repeat_interleave(repeats) * 2)
+    with pytest.raises(LoweringError, match="say how large that number may be"):
+        Lowerer([]).lower(module, (torch.tensor([1, 4]),)).to_executorch()
+
+
+def test_the_largest_of_a_size_that_may_change_is_found():
+    def largest(x):
+        one = torch.nn.functional.adaptive_max_pool1d(x, 1, return_indices=True)
+        image = x.unsqueeze(-1).expand(-1, -1, -1, 6)
+        return *one, *torch.nn.functional.adaptive_max_pool2d(image, (1, 3), return_indices=True)
+
+    calls = [(torch.randn(2, 3, size).round(),) for size in (9, 1, 16, 5)]
+    for (x,) in calls[::2]:
+        x[0, 1, [1, 4]] = math.nan
+    calls.append((torch.full((2, 3, 4), -math.inf),))
+    shapes = {"inputs": ({2: torch.export.Dim("size", min=1, max=16)},)}
+    lowered = Lowerer(["cpu"]).lower(calling(largest), calls[0], dynamic_shapes=shapes)
+    assert_agrees(lowered, calling(largest), *calls)
+
+
+@pytest.mark.parametrize("options", [(2,), ((1, 2, 2),), (3, 2, 1), ((3, 2, 3), 2, (1, 1, 0))])
+def test_volumes_are_pooled_with_and_without_places(options):
+    def pooled(x):
+        values = torch.nn.functional.max_pool3d(x, *options, ceil_mode=True)
+        return values, *torch.nn.functional.max_pool3d(x, *options, return_indices=True)
+
+    calls = [(torch.randn(2, 2, 5, 6, 7).round(),) for _ in range(2)]
+    calls[1][0][0, 0, 2, 3, 1:4] = math.nan
+    assert_agrees(Lowerer([]).lower(calling(pooled), calls[0]), calling(pooled), *calls)
