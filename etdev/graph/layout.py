@@ -13,12 +13,14 @@ import torch
 from executorch.exir.tensor import dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.fx.node import map_aggregate
 
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
 from etdev.upstream.operators import base_name
+from etdev.upstream.shape_env import is_contiguous
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 # The runtime takes volumes in contiguous order only.
@@ -94,8 +96,10 @@ def has_plain_order(value: object) -> bool:
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return True
-    contiguous = value.is_contiguous()
-    if not contiguous and any(isinstance(s, int) and s == 0 for s in value.stride()):
+    contiguous = is_contiguous(value)
+    gaps = any(isinstance(s, int) and s == 0 for s in value.stride())
+    # ExecuTorch would note that strides of sizes that depend on data are not 0.
+    if not contiguous and (gaps or has_free_unbacked_symbols(value)):
         return False
     order = dim_order_from_stride(value.stride())
     return list(order) == sorted(order) if contiguous else is_known_order(order)

@@ -20,7 +20,7 @@ from etdev.graph.ops import owner_of, written_by
 from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import unwritten_constants
 from etdev.schema.quirk import Nodes, Quirk, Rejection
-from etdev.schema.stages import DECOMPOSE, FINISH, PREPARE
+from etdev.schema.stages import DECOMPOSE, FINISH, PREPARE, TO_EDGE
 from etdev.upstream.operators import base_name
 
 # Ops that always return a view.
@@ -28,6 +28,8 @@ _VIEWS = {
     *("alias", "detach", "diagonal", "expand", "getitem", "permute", "select", "slice", "split"),
     *("squeeze", "t", "transpose", "unbind", "unsqueeze", "view"),
 }
+# Ops that give their result the order of their input, unless they are told another one.
+_COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.clone.default)
 # Ops that say where in memory a value is.
 _PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
 
@@ -97,6 +99,21 @@ def _reshape(view: Node) -> None:
     view.target = torch.ops.aten.reshape.default
 
 
+def _keeps_an_unknown_order(node: Node) -> bool:
+    """Return True if a copy keeps an order that no `torch.memory_format` stands for.
+
+    Views become copies, which are contiguous.
+    """
+    source: Any = node.args[0]
+    told = node.kwargs.get("memory_format") not in (None, torch.preserve_format)
+    return not told and owner_of(source) is source and not has_plain_order(source.meta.get("val"))
+
+
+def _copy_contiguous(copy: Node) -> None:
+    copy.kwargs = {**copy.kwargs, "memory_format": torch.contiguous_format}
+    copy.meta["val"] = copy.meta["val"].contiguous()
+
+
 VIEWED_ATTENTION = Quirk(
     name="viewed-attention",
     stage=PREPARE,
@@ -147,4 +164,19 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     find=lambda program: mixing_convolutions(program.graph),
     fix=lambda program, _: with_contiguous_weights(program),
 )
-QUIRKS = (STRIDED_INPUTS, CHANNELS_LAST_WEIGHTS, STRIDED_VIEWS, VIEWED_ATTENTION)
+UNKNOWN_COPIES = Quirk(
+    name="unknown-copies",
+    stage=TO_EDGE,
+    summary="A copy or cast of a value in a memory order other than contiguous or channels last, "
+    "such as the result of `nonzero`, can't be converted.",
+    upstream="report written 2026-11-29; executorch/exir/dim_order_utils.py, get_memory_format",
+    find=Nodes(_COPIES, _keeps_an_unknown_order, branches=True),
+    fix=partial(with_changed, change=_copy_contiguous),
+)
+QUIRKS = (
+    STRIDED_INPUTS,
+    CHANNELS_LAST_WEIGHTS,
+    STRIDED_VIEWS,
+    VIEWED_ATTENTION,
+    UNKNOWN_COPIES,
+)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from torch import SymInt
+from torch import SymInt, Tensor
+from torch._prims_common import is_contiguous_or_false
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 # The attribute of a shape env for the places that fixed a symbol.
@@ -31,6 +32,11 @@ def copied(env: ShapeEnv) -> ShapeEnv:
     own.fake_tensor_cache = {}
     own.pending_fresh_unbacked_symbols = []
     return own
+
+
+def is_contiguous(value: Tensor) -> bool:
+    """Return True if a fake tensor is contiguous, whatever sizes that depend on data are."""
+    return is_contiguous_or_false(value)
 
 
 def unbound_symbols(env: ShapeEnv | None) -> list[Any]:

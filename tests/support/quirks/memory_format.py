@@ -54,6 +54,12 @@ def unknown_orders() -> Repro:
 
 
 @repro
+def unknown_copies() -> Repro:
+    first = model(lambda _, x: x.nonzero().float())
+    return Repro(first, [random(3, 4).relu(), random(3, 4)], expects="error")
+
+
+@repro
 def non_blocking_copies() -> Repro:
     def copied(_, x):
         return x.to(torch.float64, non_blocking=True)

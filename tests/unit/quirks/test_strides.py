@@ -14,6 +14,8 @@ from etdev import Lowerer
     [
         lambda x: x.nonzero(),
         lambda x: x.nonzero() + 1,
+        lambda x: x.nonzero().float() / 2,
+        lambda x: x.nonzero().to(torch.int32).clone() - 1,
         lambda x: x.nonzero()[:, 0] * 2,
         lambda x: torch.argwhere(x > 0).sum(0),
         lambda x: torch.nonzero(x, as_tuple=True),
