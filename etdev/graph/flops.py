@@ -17,8 +17,8 @@ from etdev.schema.cost import Workload
 from etdev.upstream.operators import base_name
 from etdev.upstream.trees import pytree
 
-# ExecuTorch gives a view the memory of its input.
-_FREE = ("view_copy", "alias_copy", "detach_copy")
+# ExecuTorch gives a view the memory of its input, and reads a size without its tensor.
+_FREE = ("view_copy", "alias_copy", "detach_copy", "sym_size", "sym_numel", "sym_stride")
 # They read only as much of an input as they return.
 _PARTS = (
     *("embedding", "gather", "index", "index_select", "narrow", "select", "slice", "split"),

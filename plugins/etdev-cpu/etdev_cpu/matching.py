@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from etdev.errors import first_line
 from etdev_cpu.quantisers import is_weight_only, pads_integers
-from etdev_cpu.reasons import in_words, of_dtypes
+from etdev_cpu.reasons import in_words, of_values
 
 
 class PadConfig(ConstantPadConfig):  # type: ignore[misc]
@@ -96,7 +96,7 @@ def reasons_told() -> Iterator[dict[str, str]]:
 
     def tell(_: WhyNoPartition, node: Node, reason: str) -> None:
         if reason == "invalid dtype":
-            told = of_dtypes(node.all_input_nodes)
+            told = of_values(node)
         else:
             told = in_words(reason) or f"XNNPACK: {reason}"
         reasons.setdefault(node.name, told)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
+import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
 _STATIC = "XNNPACK packs weights when it compiles, so this one has to be a constant of the model"
 _POINTWISE = "XNNPACK resizes and slices to fixed sizes only, and this one is dynamic"
@@ -123,10 +124,18 @@ def in_words(text: str) -> str | None:
     return None
 
 
-def of_dtypes(inputs: Iterable[Node]) -> str:
-    """Return why XNNPACK takes no value of the dtypes of these inputs of a node."""
-    values = [getattr(node.meta.get("val"), "dtype", None) for node in inputs]
-    if None in values:
+def of_values(node: Node) -> str:
+    """Return why XNNPACK takes no values such as those of a node and its inputs."""
+    given = [source.meta.get("val") for source in node.all_input_nodes]
+    tensors = [value for value in given if isinstance(value, torch.Tensor)]
+    if len(tensors) < len(given):
         return "XNNPACK takes no number that is computed from sizes or data"
-    dtypes = dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in values)
+    if any(map(has_free_unbacked_symbols, tensors)):
+        return (
+            "XNNPACK has no empty tensors, and data decide whether this one is: mask values "
+            "instead of selecting them, so that sizes are known"
+        )
+    if not all(value.numel() for value in tensors):
+        return "XNNPACK has no empty tensors"
+    dtypes = dict.fromkeys(str(value.dtype).removeprefix("torch.") for value in tensors)
     return f"XNNPACK doesn't take {', '.join(dtypes)} here"

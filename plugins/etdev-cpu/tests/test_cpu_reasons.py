@@ -28,7 +28,7 @@ def texts(file):
 def test_every_reason_of_executorch_has_words():
     files = [*XNNPACK.glob("partition/**/*.py"), *XNNPACK.glob("_passes/*.py")]
     told = {text: in_words(text) for file in files for text in texts(file)}
-    del told["invalid dtype"]  # Told with the dtypes, by of_dtypes.
+    del told["invalid dtype"]  # Told with the dtypes, by of_values.
     assert len(told) > 40
     assert [text for text, words in told.items() if not words] == []
 
@@ -42,6 +42,7 @@ def test_every_reason_of_executorch_has_words():
         (lambda x: x**3, (2, 3), "XNNPACK has the square as its only power, not 3"),
         (lambda x: x.unsqueeze(0) * 2, (2, 3), "XNNPACK adds a dimension only as the last one"),
         (lambda x: x.to(torch.float16) + 1, (2, 3), "XNNPACK doesn't cast float32 to float16"),
+        (lambda x: x[x > 0] * 2, (2, 3), "XNNPACK has no empty tensors, and data decide whether"),
     ],
 )
 def test_a_refusal_says_what_to_do(compute, shape, told):
