@@ -7,6 +7,7 @@ input is, which changes no value, so that the layer reads a dequantiser again.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -48,8 +49,9 @@ def _quantise_inputs(graph: Graph) -> int:
         readers = [(source, node) for source in node.all_input_nodes]
         while readers:
             source, reader = readers.pop()
-            if source in scales and moves(source):
-                wanted.setdefault(source, {})[reader] = None
+            if source in scales and _moves(source):
+                if isinstance(source.meta["val"], torch.Tensor):
+                    wanted.setdefault(source, {})[reader] = None
                 readers += [(inner, source) for inner in source.all_input_nodes]
     for moved, users in wanted.items():
         with graph.inserting_after(moved):
@@ -85,7 +87,7 @@ def _scale_of(node: Node, known: dict[Node, _Scale]) -> _Scale | None:
         source: Any = node.args[0]
         same = op_name(source) == _QUANTISE and _scale(source) == _scale(node)
         return _scale(node) if same else None
-    if not moves(node):
+    if not _moves(node):
         return None
     scales = {known.get(source) for source in node.all_input_nodes}
     scale = scales.pop() if len(scales) == 1 else None
@@ -111,9 +113,14 @@ def _is_exact(node: Node, scale: _Scale) -> bool:
 
 def _is_pattern(node: Node) -> bool:
     """Return True if a node would be a quantised layer, were its other inputs dequantised."""
-    if node.op != "call_function" or moves(node) or op_name(node).startswith(_NAME):
+    if node.op != "call_function" or _moves(node) or op_name(node).startswith(_NAME):
         return False
     return _reads_integers(node) or all(op_name(user) == _QUANTISE for user in _readers(node))
+
+
+def _moves(node: Node) -> bool:
+    """Return True if a node moves values, or is a part of a value that was split."""
+    return moves(node) or (node.target is operator.getitem and moves(node.all_input_nodes[0]))
 
 
 def _is_layer(node: Node) -> bool:

@@ -111,6 +111,17 @@ def test_joined_values_of_one_scale_are_quantised_as_before() -> None:
     assert owners(delegated)["aten.convolution.default"] == "cpu"
 
 
+def test_a_part_of_a_split_value_is_quantised_as_before() -> None:
+    function = after(lambda x: x.chunk(2, 1)[1])
+    net, given = Net(function, channels=4).eval(), calls()
+    plain, delegated = (Lowerer(p).lower(net, given[0]) for p in ([], ["cpu"]))
+    for inputs in given:
+        difference = execute(delegated, inputs)[0][0] - execute(plain, inputs)[0][0]
+        assert difference.abs().max() <= 0.0201
+    layer = delegated.plan["forward"].ledger["aten_convolution_default"]
+    assert (layer.owner, layer.precision) == ("cpu", "int8")
+
+
 @pytest.mark.parametrize(
     "function",
     [
