@@ -19,17 +19,9 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("attention", "compiler", "constraints", "layers", "matching", "notes", "options"),
-        *(
-            "own_dequantisers",
-            "own_weights",
-            "weight_only",
-            "quantisers",
-            "quirks",
-            "reasons",
-            "soundness",
-        ),
-        *("sources", "structure", "template"),
+        *("attention", "compiler", "constraints", "images", "layers", "matching", "notes"),
+        *("options", "own_dequantisers", "own_weights", "quantisers", "quirks", "reasons"),
+        *("soundness", "sources", "structure", "template", "weight_only"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},
     "etdev_openvino": {

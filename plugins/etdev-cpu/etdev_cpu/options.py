@@ -31,6 +31,11 @@ class Options:
     nan: str = field(default="ignored", validator=validators.in_(EDGES))
 
     @property
+    def takes_float32(self) -> bool:
+        """True if XNNPACK takes float32."""
+        return not self.precisions or "fp32" in self.precisions
+
+    @property
     def writes_attention(self) -> bool:
         """True if XNNPACK takes float32, and its softmax may differ at infinite values."""
-        return self.nan == "ignored" and (not self.precisions or "fp32" in self.precisions)
+        return self.nan == "ignored" and self.takes_float32

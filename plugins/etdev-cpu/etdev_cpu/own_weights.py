@@ -4,7 +4,7 @@ The pass for one-dimensional convolutions gives a kernel a fourth dimension, and
 convolution of this kernel for a two-dimensional one. A batch norm without a layer becomes a
 convolution whose weights are named after the norm's: the next norm with this weight, or the next
 one that has none, would be given those of the first. And a norm without a bias can't be fused.
-A bias is quantised with the scales of its first layer.
+A bias is quantised with the scales of its first layer, whatever else reads it.
 """
 
 from __future__ import annotations
@@ -59,15 +59,21 @@ def give_own_weights(program: P) -> P:
 
 
 def sharing_bias(program: ExportedProgram) -> list[Node]:
-    """Return the layers whose bias an earlier layer has quantised with other scales."""
+    """Return the layers that quantise a bias which another op reads, but with the same scales."""
     constants, known = unwritten_constants(program), dict[Node, object]()
     sharing = []
     for node in program.graph.nodes:
         if is_layer(node) and (scales := scales_of_bias(node)):
-            bias = chain(argument(node, LAYERS[short(node)][2]))[-1]
-            if bias.name in constants and known.setdefault(bias, scales) != scales:
+            *_, bias = parts = chain(argument(node, LAYERS[short(node)][2]))
+            others = (user for user in bias.users if user not in parts)
+            first = scales if all(map(_quantises_bias, others)) else None
+            if bias.name in constants and known.setdefault(bias, first) != scales:
                 sharing.append(node)
     return sharing
+
+
+def _quantises_bias(node: Node) -> bool:
+    return is_layer(node) and scales_of_bias(node) is not None
 
 
 def _complete(program: ExportedProgram, norm: Node) -> None:

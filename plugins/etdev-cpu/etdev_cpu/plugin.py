@@ -69,10 +69,13 @@ class CpuPlugin(Options):
 
     @hookimpl
     def decompose(self, node: Node) -> Callable[..., Any] | None:
-        """Write attention without a mask with a plain softmax, if NaN and infinity are ignored."""
+        """Write series and volumes as images, and attention without a mask with a plain softmax."""
         from etdev_cpu.attention import attention, is_unmasked
+        from etdev_cpu.images import as_images
 
-        return attention if self.writes_attention and is_unmasked(node) else None
+        if self.writes_attention and is_unmasked(node):
+            return attention
+        return as_images(node) if self.takes_float32 else None
 
     @hookimpl
     def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:

@@ -83,7 +83,8 @@ class Soundness:
             if is_layer(node):
                 for name, reading in self._read_layer(node):
                     special.add(name)
-                    yield (name, "value"), reading
+                    if reading is not None:
+                        yield (name, "value"), reading
                 weights = (argument(node, place) for place in LAYERS[short(node)][1:])
                 packed = {chain(weight)[-1].name for weight in weights if weight}
                 # The runtime frees what XNNPACK has packed, and with it what others would read.
@@ -117,6 +118,7 @@ class Soundness:
         return [node.name for node in nodes if node.name in self._constants]
 
     def _read_layer(self, node: Node) -> Iterator[tuple[str, object]]:
+        """Yield constants that a layer reads, with what they must be prepared as, if it matters."""
         op = short(node)
         weight, bias = (argument(node, place) for place in LAYERS[op][1:])
         scales = [n.args[1:] for n in chain(weight) if is_dequant(n)]
@@ -125,5 +127,5 @@ class Soundness:
         if source.name in self._constants and (op == CONVOLUTION or scales):
             yield source.name, ("weight", layout, *scales)
         if scales_of_bias(node):
-            # Layers of other scales are given a copy.
-            yield chain(bias)[-1].name, "quantised bias"
+            # It is given a copy if anything else reads it.
+            yield chain(bias)[-1].name, None

@@ -16,9 +16,11 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
+from etdev.graph import unwritten_constants
 from etdev_cpu.attention import ATTENTION
 from etdev_cpu.constraints import OTHERWISE, loses_nan
-from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
+from etdev_cpu.images import FORMULAS
+from etdev_cpu.layers import NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, configs, reasons_told
 from etdev_cpu.notes import IMPLICIT, Notes, untagged
 from etdev_cpu.options import Options
@@ -59,6 +61,7 @@ class Support:
         with _notes(program.graph):
             ops, check = self._partitioner.ops_to_not_decompose(program)
         written = (ATTENTION,) if self._options.writes_attention else ()
+        written += tuple(FORMULAS) if self._options.takes_float32 else ()
         return KeepWhole(ops, untagged(check) if check else None, decomposes=written)
 
     def match(
@@ -76,7 +79,8 @@ class Support:
         with _notes(program.graph) as notes, reasons_told() as reasons:
             hidden = hide_sources(program.graph)
             found = self._partitioner.get_matched_nodes_from_configs(program)
-            matches = map(_with_weights, found)
+            constants = unwritten_constants(program)
+            matches = [_with_weights(match, constants) for match in found]
         reasons.update(self._failures)
         groups = _ordered(program.graph, [_without(match, taken) for match in matches])
         read = {
@@ -172,11 +176,11 @@ def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]
     return patterns
 
 
-def _with_weights(match: Sequence[Node]) -> list[Node]:
+def _with_weights(match: Sequence[Node], constants: Container[str]) -> list[Node]:
     """Return a match with the weights that XNNPACK's matcher leaves to an earlier match."""
-    packing = [node for node in match if short(node) in (CONVOLUTION, NORM)]
-    weights = [weight for node in packing for weight in node.all_input_nodes[1:]]
-    return list(dict.fromkeys((*match, *(w for w in weights if w.op == "placeholder"))))
+    packing = [node for node in match if is_layer(node) or short(node) == NORM]
+    read = (source for node in packing for source in node.all_input_nodes)
+    return list(dict.fromkeys((*match, *(source for source in read if source.name in constants))))
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:

@@ -11,7 +11,7 @@ from support.models.small import Function
 from support.quirks import model
 from support.quirks.quantised import eight_bits, floats, integers
 from support.toys import Takes
-from support.toys.runtime import assert_agrees, by_partitioner
+from support.toys.runtime import assert_agrees, by_partitioner, execute
 from torch import nn
 from torchao.quantization import (
     Int8DynamicActivationIntxWeightConfig,
@@ -140,6 +140,29 @@ class OneDimensional(nn.Module):
     def forward(self, x, y):
         first, second = (self.norm(self.conv(each)) for each in (x, y))
         return self.conv(first), self.back(self.back(second)), second
+
+
+def test_a_bias_is_shared_by_layers_in_integers_and_in_floats():
+    def both(net, x):
+        weight = floats(net.integers, scale=0.001, zero=0)
+        quantised = nn.functional.conv2d(floats(integers(x)), weight, net.conv.bias)
+        return floats(integers(quantised)), net.conv(x)
+
+    module = model(both, conv=nn.Conv2d(4, 4, 3)).eval()
+    module.register_buffer("integers", eight_bits(4, 4, 3, 3))
+    calls = [(torch.randn(1, 4, 6, 6),) for _ in range(2)]
+    lowered = Lowerer(["cpu"]).lower(module, calls[0])
+    layers = {e.node: e for e in lowered.plan["forward"].ledger if "convolution" in e.op}
+    assert {(e.owner, e.precision) for e in layers.values()} == {
+        ("cpu", "int8"),
+        ("cpu", "float32"),
+    }
+    for inputs in calls:
+        expected = module(*inputs)
+        for result, wanted, most in zip(
+            execute(lowered, inputs)[0], expected, (0.051, 1e-5), strict=True
+        ):
+            assert (result - wanted).abs().max() < most
 
 
 def test_one_dimensional_convolutions_share_a_kernel_in_a_delegate():

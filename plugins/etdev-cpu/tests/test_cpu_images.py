@@ -1,0 +1,79 @@
+"""Series and volumes run in XNNPACK's layers of images where it has no others."""
+
+import pytest
+import torch
+from support.models.small import Function
+from support.toys.runtime import assert_agrees, by_partitioner
+from torch import nn
+from torch.export import Dim
+
+from etdev import Lowerer
+from etdev.graph.nodes import op_name
+
+LAYERS = ("aten.convolution.default", "aten._native_batch_norm_legit_no_training.default")
+
+
+def series():
+    """Layers of speech: strided, in groups, dilated and transposed."""
+    layers = nn.Conv1d(6, 8, 5, padding=2), nn.BatchNorm1d(8), nn.ReLU()
+    layers += nn.Conv1d(8, 8, 3, groups=8, dilation=2, padding=2), nn.BatchNorm1d(8, affine=False)
+    net = nn.Sequential(*layers, nn.ConvTranspose1d(8, 4, 4, 2, 1))
+    for norm in (net[1], net[4]):
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    return net.eval()
+
+
+def volumes():
+    layers = nn.Conv3d(2, 6, 3, padding=1), nn.BatchNorm3d(6), nn.ReLU(), nn.MaxPool3d((1, 2, 2))
+    net = nn.Sequential(*layers)
+    nn.init.normal_(net[1].running_mean)
+    return net.eval()
+
+
+def owners(lowered):
+    return {entry.owner for entry in lowered.plan["forward"].ledger if entry.op in LAYERS}
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_series_of_any_batch_and_length_are_xnnpacks(fixed):
+    net = series()
+    shapes = None if fixed else ({0: Dim("batch", min=1, max=4), 2: Dim("length", min=4, max=40)},)
+    sizes = [(2, 10)] if fixed else [(2, 10), (4, 40), (1, 4), (3, 17), (1, 40), (2, 10)]
+    calls = [(torch.randn(batch, 6, length),) for batch, length in sizes]
+    lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=shapes)
+    assert owners(lowered) == {"cpu"}
+    assert_agrees(lowered, net, *calls)
+
+
+def test_a_partitioner_takes_such_series_too():
+    net, calls = series(), [(torch.randn(b, 6, n),) for b, n in ((2, 10), (4, 40), (1, 5))]
+    shapes = ({0: Dim("batch", min=1, max=4), 2: Dim("length", min=4, max=40)},)
+    assert_agrees(by_partitioner(net, calls[0], ["cpu"], dynamic_shapes=shapes), net, *calls)
+
+
+def test_norms_of_volumes_are_xnnpacks_and_pools_are_few_ops():
+    net = volumes()
+    calls = [(torch.randn(1, 2, 4, 8, 6),) for _ in range(3)]
+    lowered = Lowerer(["cpu"]).lower(net, calls[0])
+    assert owners(lowered) == {"cpu"}
+    left = {entry.op for entry in lowered.plan["forward"].ledger if entry.owner == "portable"}
+    assert left <= {"aten.slice_copy.Tensor"}
+    assert_agrees(lowered, net, *calls)
+
+
+def test_a_bias_that_a_kernel_reads_too_stays_one_of_the_layers_weights():
+    # Both biases are zeros, which are stored once; of the first layer, kernels compute all.
+    first, second = (nn.MultiheadAttention(64, 4, batch_first=True).eval() for _ in range(2))
+    query = nn.Parameter(torch.randn(1, 20, 64))
+
+    def attend(x):
+        return second(first(query, x, x, need_weights=False)[0], x, x, need_weights=False)[0]
+
+    calls = [(torch.randn(1, 36, 64),) for _ in range(2)]
+    module = Function(attend)
+    module.first, module.second, module.query = first, second, query
+    lowered = Lowerer(["cpu"]).lower(module, calls[0])
+    assert_agrees(lowered, module, *calls)
+    products = [n for n in lowered.lowering.programs["forward"].graph.nodes if n.args]
+    assert any("addmm" in op_name(node) for node in products)
