@@ -155,9 +155,20 @@ class Conversion:
             edge = upstream.to_edge_program(config, program, ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, method, {*ops, *expander.kept})
-        names = {edge_name(op) for op in ops}
-        nodes = [n.name for n in edge.graph.nodes if op_name(n) in names and not requesters(n)]
+        names, core = {edge_name(op) for op in ops}, Opset(config, ())
+        asked = [n for n in edge.graph.nodes if op_name(n) in names and not requesters(n)]
+        nodes = [n.name for n in asked if not self._stays(n, requests, core)]
         return expander.expand(edge, method, nodes).program
+
+    def _stays(self, node: Node, requests: KeepWholeRequests, core: Opset) -> bool:
+        """Return True for an op of ExecuTorch's that none of the plugins which may write it does.
+
+        Plugins claim it first, and are asked for other formulas if none of them does.
+        """
+        op, config = aten_op(node.target), self.settings.compile_config
+        if op in requests.whole or not core.has(op):
+            return False
+        return answers.decompose(requests.decomposed.get(op, ()), node, config) is None
 
     def transform(self, programs: dict[str, ExportedProgram]) -> dict[str, ExportedProgram]:
         """Refuse ops that ExecuTorch doesn't take, and run the user's passes over all programs."""

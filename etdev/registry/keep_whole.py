@@ -31,8 +31,8 @@ class KeepWholeRequests:
         self._of_kernels: dict[str, KeepWhole] = {}
         # Ops that stay whole in branches too, since a kernel of the runtime computes them.
         self.inside: dict[OpOverload, None] = {}
-        # Ops for which plugins have other formulas than torch and ExecuTorch.
-        self.decomposed: dict[OpOverload, None] = {}
+        # Ops for which plugins have other formulas than torch and ExecuTorch, with these plugins.
+        self.decomposed: dict[OpOverload, list[Plugin]] = {}
         # In branches of control flow these aren't shown to plugins.
         shown: dict[OpOverload, None] = {}
         for plugin in plugins:
@@ -44,7 +44,8 @@ class KeepWholeRequests:
             if plugin.builtin:
                 self._of_kernels[plugin.name] = self._by_plugin[plugin.name]
             (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
-            self.decomposed.update(dict.fromkeys(request.decomposes))
+            for op in request.decomposes:
+                self.decomposed.setdefault(op, []).append(plugin)
         # Ops that any plugin wants whole, and these with the ops that plugins have formulas for.
         self.whole = list({**shown, **self.inside})
         self.ops = list({**shown, **self.inside, **self.decomposed})

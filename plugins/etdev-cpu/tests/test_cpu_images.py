@@ -77,3 +77,13 @@ def test_a_bias_that_a_kernel_reads_too_stays_one_of_the_layers_weights():
     assert_agrees(lowered, module, *calls)
     products = [n for n in lowered.lowering.programs["forward"].graph.nodes if n.args]
     assert any("addmm" in op_name(node) for node in products)
+
+
+def test_images_in_float16_stay_layers_of_float16():
+    """Another plugin's formula for float16 is not taken before XNNPACK is asked."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)
+    module, given = nn.Sequential(*layers).eval().half(), (torch.randn(1, 4, 9, 9).half(),)
+    lowered = Lowerer(["cpu"]).lower(module, given)
+    assert {(e.owner, e.precision) for e in lowered.plan["forward"].ledger} == {("cpu", "float16")}
+    assert_agrees(lowered, module, given, tolerance=1e-2)
