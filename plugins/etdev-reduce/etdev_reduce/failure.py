@@ -87,13 +87,14 @@ def first_line(error: object) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text without the folders of this machine."""
-    return re.sub(r"(?<![\w/.:])/(?:[^\s/'\"]+/)+", "", text)
+    """Return a text without folders of this machine, and without names of temporary files."""
+    text = re.sub(r"(?<![\w/.:])/(?:[^\s/'\"]+/)+", "", text)
+    return re.sub(r"\btmp[a-z0-9_]{8}\b", "tmp", text)
 
 
 def pattern(text: str) -> str:
-    """Return a text without numbers, sizes and names of nodes, which change as a case shrinks."""
-    text = re.sub(r"0x[0-9a-f]+(?! *\d)", "#", text) if "0x" in text and len(text) > 80 else text
+    """Return a text without what changes as a case shrinks: numbers, sizes, names of nodes."""
+    text = re.sub(r"\b0x[0-9a-f]+", "#", text)
     text = re.sub(r"\b(\w+?)(_default|_tensor|_int)?(_\d+)?\b(?=[ ,:]|$)", r"\1", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text)
     return re.sub(r"#(?:\s*,\s*#)+,?", "#", text)
