@@ -126,8 +126,10 @@ def test_memory_is_what_the_program_adds(local: Local, tmp_path: Path) -> None:
         assert memory is not None
         return memory
 
-    weights = 4 * 1024 * 1024
-    assert weights < growth(1024) - growth(16) < 5 * weights
+    # XNNPACK packs the weights while it reads them from the file, so they are there twice. A run
+    # also pages in 5 MB of libraries, mostly after that, so few weights would hide behind these.
+    weights = 4 * 2048 * 2048
+    assert 1.5 * weights < growth(2048) - growth(16) < 2.5 * weights
 
 
 def test_a_hang_is_a_finding(local: Local, mlp_pte: Path) -> None:
