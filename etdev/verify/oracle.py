@@ -149,8 +149,9 @@ class EagerCall:
 
         # Such as a module that can't be copied.
         with suppress(Exception), torch.no_grad():
+            (model,) = modules_of([evolve(self.reference, state=self.state)])
             for own in errors * _RUNS:
-                module = self._module()
+                module = copy.deepcopy(model)
                 for weight in chain(module.parameters(), module.buffers()):
                     weight.copy_(off(weight, own))
                 inputs = [off(value, own) for value in self.inputs]
