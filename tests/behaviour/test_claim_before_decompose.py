@@ -109,17 +109,6 @@ VARIANTS = {
 }
 
 
-# One of each: scaled, masked by both dtypes, causal and grouped. The others run with `make suites`.
-QUICK = ("scaled", "grouped and causal", "float mask", "grouped and masked")
-FEW_VARIANTS = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.suite) for name in VARIANTS
-]
-
-
-# Of those that are lowered and run at several lengths.
-LENGTHS = ("grouped and causal", "float mask")
-
-
 def variant(name, length=6):
     """An attention module and its inputs."""
     module, key_heads, mask = VARIANTS[name]
@@ -201,6 +190,7 @@ def test_the_cpu_plugin_first_leaves_the_rest_of_a_transformer_to_cuda(name):
     assert_sound(plan, program)
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("name", ["bert"])
 def test_a_first_plugin_that_leaves_attention_alone_changes_nothing_for_cuda(name):
     cuda = CudaClaims()
@@ -264,8 +254,9 @@ def test_upstream_a_partitioner_that_asks_for_nothing_takes_attention_from_cuda(
     assert beside.count("aten.bmm.default") == 2
 
 
-@pytest.mark.parametrize("shapes", [pytest.param("static", marks=pytest.mark.suite), "dynamic"])
-@pytest.mark.parametrize("name", FEW_VARIANTS)
+@pytest.mark.slice("grouped and causal-dynamic", "float mask-dynamic")
+@pytest.mark.parametrize("shapes", ["static", "dynamic"])
+@pytest.mark.parametrize("name", VARIANTS)
 def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
     program = dynamic_variant(name) if shapes == "dynamic" else exported(*variant(name))
     (ours,) = shown(CudaClaims(), program=program)
@@ -273,9 +264,8 @@ def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
     assert ours.count(SDPA) == 1
 
 
-@pytest.mark.parametrize(
-    "name", [*(pytest.param(n, marks=pytest.mark.suite) for n in ("bert", "llama")), "conv_net"]
-)
+@pytest.mark.slice("conv_net")
+@pytest.mark.parametrize("name", ["bert", "llama", "conv_net"])
 def test_cuda_alone_is_shown_what_upstream_shows_it_of_a_model(name):
     (ours,) = shown(CudaClaims(), program=transformer(name))
     assert ours == shown_upstream(transformer(name))
@@ -296,9 +286,8 @@ def test_ops_that_write_in_place_are_asked_about_in_their_functional_form():
 # What nobody takes in the end
 
 
-@pytest.mark.parametrize(
-    "name", [n if n in LENGTHS else pytest.param(n, marks=pytest.mark.suite) for n in VARIANTS]
-)
+@pytest.mark.slice("float mask")
+@pytest.mark.parametrize("name", VARIANTS)
 def test_attention_kept_whole_that_nobody_takes_runs_at_every_length(name):
     torch.manual_seed(0)
     lowered = Lowerer([Takes("keeper", ("none",), whole=WHOLE), "cpu"]).lower(dynamic_variant(name))
@@ -313,6 +302,7 @@ def test_a_transformer_kept_whole_that_nobody_takes_runs(name):
     assert_agrees(Lowerer([CudaClaims(takes=False)]).lower(transformer(name)), module, inputs)
 
 
+@pytest.mark.suite
 def test_methods_with_the_same_op_keep_their_own_bounds():
     def method(longest):
         length = Dim("length", min=2, max=longest)
@@ -356,6 +346,7 @@ SCALING = (
 )
 
 
+@pytest.mark.slice("named ops")
 @pytest.mark.parametrize("keeper", ["cuda", "named ops"])
 def test_scaling_ops_kept_whole_that_nobody_takes_run(keeper):
     whole = Takes("keeper", (), whole=SCALING)
@@ -397,6 +388,7 @@ class Quotients(nn.Module):
         return *quotients, half.floor_divide(other)
 
 
+@pytest.mark.slice("int64")
 @pytest.mark.parametrize(
     "dtype",
     [

@@ -101,6 +101,7 @@ def test_an_owned_buffer_looks_as_executorch_would_make_it():
     assert [s.kind for s in mine.output_specs] == [s.kind for s in other.output_specs]
 
 
+@pytest.mark.slice("Cache", "NewReadElsewhere")
 @pytest.mark.parametrize("model", [Cache, OldReadElsewhere, NewReadElsewhere, NewReturned])
 def test_every_reader_sees_the_right_value_at_every_step(model):
     # XNNPACK can't hold state, so the arithmetic is claimed without the buffer.

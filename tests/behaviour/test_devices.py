@@ -264,6 +264,7 @@ def single_output(device):
     return Outer()
 
 
+@pytest.mark.slice("other1-expected1")
 @pytest.mark.parametrize(("other", "expected"), [(None, (2, 1)), (CUDA0, (2, 1)), (CUDA1, (4, 2))])
 def test_a_foreign_delegate_with_one_output_is_copied_back_too(other, expected):
     plugins = [multiplier(other)] if other else []
@@ -272,6 +273,7 @@ def test_a_foreign_delegate_with_one_output_is_copied_back_too(other, expected):
     assert facts(lowered).misplaced == ()
 
 
+@pytest.mark.slice("False")
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_foreign_delegate_on_a_device_in_a_branch_is_refused_by_name(nested):
     class Branches(nn.Module):

@@ -6,6 +6,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import etdev
 
 FOLDER = Path(etdev.__file__).parent
@@ -130,6 +132,7 @@ def test_a_run_does_not_import_the_compilers_of_torch_and_executorch(mlp_pte, tm
     assert each(codes, tmp_path)[codes[2]] == (0, True)
 
 
+@pytest.mark.suite
 def test_an_import_in_python_logs_nothing():
     code = "import logging, etdev; etdev.Lowerer; print(logging.getLogger('torchao').disabled)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

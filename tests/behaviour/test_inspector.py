@@ -79,6 +79,7 @@ def test_the_inspector_sees_the_same_events(pair, tmp_path):
     assert events(ours, inputs, tmp_path) == wanted
 
 
+@pytest.mark.suite
 def test_what_is_left_after_simplification_keeps_its_handle():
     module, inputs = nets.bert(1)
     with torch.no_grad():

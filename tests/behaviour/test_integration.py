@@ -46,7 +46,7 @@ def tools(block):
 
 
 # Models of other packages take longest; they run with `make suites`.
-LONG = ("torchao", "transformers")
+LONG = ("torchao", "transformers", "transformers.exporters", "LLMEdgeManager")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slice("partly_lowered")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_with_a_delegate_is_lowered_around_it(kind):
     eager, program = (make() for make in KINDS[kind])

@@ -108,6 +108,7 @@ WRITTEN = [
 
 
 # Each alone is a repro of support/quirks/state.py or a model of support/zoo/state.py.
+@pytest.mark.slice("cpu")
 @EACH
 def test_buffers_whose_new_values_are_inputs_or_shared_are_written_beside_each_other(plugins):
     modules = [Stateful(step, **copy.deepcopy(buffers)) for step, buffers in WRITTEN]
@@ -276,6 +277,7 @@ def with_a_part_of_a_tensor():
     return layer
 
 
+@pytest.mark.slice("written by both")
 @pytest.mark.parametrize(
     ("module", "shape"),
     [

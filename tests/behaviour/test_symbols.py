@@ -99,6 +99,7 @@ def named(given):
     return given.__name__ if callable(given) else f"{len(given)} orders"
 
 
+@pytest.mark.slice("item", "branch", "numbers")
 @pytest.mark.parametrize(("body", "orders"), CASES, ids=named)
 def test_one_program_with_data_dependent_values_lowers_in_every_order_of_plugins(body, orders):
     net = Net(body).eval()
@@ -111,6 +112,7 @@ def test_one_program_with_data_dependent_values_lowers_in_every_order_of_plugins
         assert (str(program), known(program)) == before
 
 
+@pytest.mark.suite
 def test_each_place_of_an_op_keeps_its_own_data_dependent_size():
     def selected(net, x):
         y = functional.silu(net.linear(x))

@@ -146,6 +146,15 @@ def test_a_folder_that_cannot_be_written_is_named_and_nothing_changes(case, desk
     assert line.endswith((cure, "create it first"))
 
 
+@pytest.mark.slice(
+    "lower -o",
+    "lower --lock",
+    "plan --view",
+    "run --html",
+    "size --operators",
+    "tune registry",
+    "tune store",
+)
 @pytest.mark.parametrize("case", WRITES)
 def test_a_full_disk_is_named_and_nothing_changes(case, desk):
     words, name, cure = WRITES[case]

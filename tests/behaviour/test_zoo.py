@@ -40,7 +40,7 @@ KNOWN = {
 QUICK = [
     *("state.counter", "state.shifted_through_two", "state.put_rows", "state.copied_from_a_row"),
     *("aliases.views_of_a_written_buffer", "aliases.input_written", "aliases.swapped_buffers"),
-    *("flow.conditions_in_a_row", "flow.loop", "quantised.two_dynamic_4_pergroup"),
+    *("flow.loop", "quantised.two_dynamic_4_pergroup"),
     *("flow.map_over_two", "flow.two_carries_that_change_places"),
 ]
 

@@ -89,6 +89,7 @@ def test_static_attention_in_transformers(name, order):
     assert all(each.calls for each in made)
 
 
+@pytest.mark.slice("['cpu']")
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_static_attention_over_chunks(order, monkeypatch):
     from executorch.examples.models.llama.static_attention import StaticAttention
@@ -141,6 +142,7 @@ def cached_attention():
     return Attention(inner).eval(), calls
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize(
     "order", [ORDERS[0], pytest.param(ORDERS[1], marks=pytest.mark.suite)], ids=str
 )

@@ -45,6 +45,30 @@ def pytest_runtest_call() -> Generator[None, Any, Any]:
         pytest.skip(f"ExecuTorch 1.4: {error.what}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(name: str) -> Generator[None, Any, Any]:
+    """Mark the rows of a table as a suite that its `slice` leaves out."""
+    made = yield
+    items = made if isinstance(made, list) else []
+    rows = {item: item.callspec.id for item in items if hasattr(item, "callspec")}
+    for mark in (mark for item in items[:1] for mark in item.iter_markers("slice")):
+        few = {part: {item for item in rows if _has(rows[item], part)} for part in mark.args}
+        assert all(few.values()), f"{name} has no rows for some of {mark.args}: {[*rows.values()]}"
+        for item in rows.keys() - set().union(*few.values()):
+            item.add_marker(pytest.mark.suite)
+    return made
+
+
+def _has(row: str, part: str) -> bool:
+    """Return True if a part of a row's id is between hyphens there."""
+    return f"-{part}-" in f"-{row}-"
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Call a dtype by its name, such as `float16`."""
+    return str(val).removeprefix("torch.") if type(val).__name__ == "dtype" else None
+
+
 def pytest_collection_finish() -> None:
     """Keep collections off what the tests import, which was a fifth of their time, and rarer."""
     gc.freeze()

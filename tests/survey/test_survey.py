@@ -154,6 +154,7 @@ def test_the_survey_fails_where_a_verdict_is_a_fault():
     assert table.faults("made up", {"a": {"cpu": "hung: x"}}, None) == ["made up a | cpu: hung"]
 
 
+@pytest.mark.suite
 def test_the_numbers_of_a_part_are_those_of_its_verdicts():
     models = {
         "better": {"cpu": "right", "executorch": "raw: Error: why"},

@@ -120,6 +120,7 @@ class Several(nn.Module):
         return [call(x) for call in (*FUNCTIONS, *self.modules_with_state)]
 
 
+@pytest.mark.slice("branch", "labels", "swap", "nothing")
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [

@@ -190,6 +190,7 @@ def test_an_export_recipe_takes_it():
     assert session.get_pte_buffer()
 
 
+@pytest.mark.slice("transposed")
 @pytest.mark.parametrize(
     ("function", "x"),
     [(torch.nonzero, torch.eye(3)), (lambda x: x.nonzero().squeeze(1), torch.ones(3))],

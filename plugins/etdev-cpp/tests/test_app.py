@@ -317,6 +317,7 @@ def test_an_app_for_another_processor_prints_what_eager_prints(model, tmp_path):
     assert_prints(folder, case.calls, case.eager(), case.tolerance, binary, named=True)
 
 
+@pytest.mark.suite
 @emulated
 def test_cmake_builds_and_installs_it_for_another_processor(tmp_path):
     if not shutil.which("cmake"):

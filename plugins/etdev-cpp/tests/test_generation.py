@@ -88,6 +88,7 @@ def test_an_app_generates_token_by_token_what_python_does(program, tmp_path):
     assert "`./build/net --generate 1,2,3 --count 20` generates tokens." in readme
 
 
+@pytest.mark.suite
 @emulated
 def test_an_app_for_another_processor_generates_what_python_does(program, tmp_path):
     binary = built(program, tmp_path / "app", PI)

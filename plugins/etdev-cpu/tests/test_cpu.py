@@ -83,12 +83,10 @@ def errors(program, inputs, expected):
 
 
 # The demo shows the first of them, too.
-LARGE = ("minilm", "mobilenet", "llama")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.suite) if n in LARGE else n for n in MODELS]
-)
+@pytest.mark.slice("conv net")
+@pytest.mark.parametrize("name", MODELS)
 def test_delegates_and_numbers_equal_executorchs_own_path(name):
     program, inputs, expected = exported(name)
     ours, theirs = lowered(name), upstream(program)
@@ -137,6 +135,7 @@ def test_a_float_layer_does_without_an_activation_that_is_taken():
     assert plan.owner("aten_linear_default") == "cpu"
 
 
+@pytest.mark.slice("True")
 @pytest.mark.parametrize("late", [False, True])
 def test_a_quantised_model_compiles_beside_a_plugin_that_is_shown_other_ops(late):
     program, inputs, _ = exported("quantised conv net")
@@ -217,6 +216,7 @@ class Writing(nn.Module):
         return out
 
 
+@pytest.mark.slice("bias", "conv and batch norm")
 @pytest.mark.parametrize(
     "module",
     [
@@ -237,6 +237,7 @@ def test_weights_that_the_method_writes_are_left_to_others(module):
     assert any(reason.startswith("XNNPACK needs the weights of ") for reason in reasons)
 
 
+@pytest.mark.slice("<lambda>1")
 @pytest.mark.parametrize(
     "read",
     [

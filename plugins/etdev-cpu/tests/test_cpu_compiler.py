@@ -161,6 +161,18 @@ def fills(monkeypatch):
     return filled
 
 
+@pytest.mark.slice(
+    "own weights",
+    "shared weights",
+    "equal in the first only",
+    "no bias",
+    "other scales",
+    "nan and infinity",
+    "parts of one tensor",
+    "RMS norms",
+    "enlarged",
+    "softmax",
+)
 @pytest.mark.parametrize("name", rows())
 def test_delegates_have_the_bytes_of_their_own_compile(name, fills):
     model, least, given = rows()[name]
@@ -184,13 +196,10 @@ def test_patterns_that_cannot_match_are_not_made():
     assert bilinear_2d.get_graphs_dict()
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize(
     ("model", "least"),
-    [
-        pytest.param(nets.bert, 2, marks=pytest.mark.suite),
-        pytest.param(decoders.attention, 0, marks=pytest.mark.suite),
-        (nets.quantised_conv_net, 0),
-    ],
+    [(nets.bert, 2), (decoders.attention, 0), (nets.quantised_conv_net, 0)],
 )
 def test_models_have_the_bytes_of_their_own_compile(model, least, fills):
     module, inputs = model()

@@ -66,6 +66,7 @@ def int8(module):
     return convert_pt2e(prepared)
 
 
+@pytest.mark.slice("together-False")
 @pytest.mark.parametrize(("name", "quantised"), CASES)
 def test_every_batch_is_right_whatever_was_before(name, quantised):
     torch.manual_seed(0)

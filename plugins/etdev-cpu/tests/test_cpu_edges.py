@@ -43,6 +43,7 @@ OPS = {
 }
 
 
+@pytest.mark.slice("torch.float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_exact_nan_and_infinities_come_through(dtype):
     model, shape = Function(lambda x: [op(x) for op in OPS.values()]), (1, 2, 4, 4)

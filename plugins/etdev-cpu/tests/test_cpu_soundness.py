@@ -52,12 +52,16 @@ LINEAR = (
     *("quantised-linears-called-twice", "quantised-weights-alone", "odd-rows-of-four-bits"),
     "dequantised-values-read-twice",
 )
+EARLY = Takes("early", ("linear.default",))
 CASES = [
-    *((name, ["cpu"]) for name in CODES),
-    *((name, [Takes("early", ("linear.default",)), "cpu"]) for name in LINEAR),
+    *(pytest.param(name, ["cpu"], id=name) for name in CODES),
+    *(pytest.param(name, [EARLY, "cpu"], id=f"{name} behind another") for name in LINEAR),
 ]
+# tests/unit/quirks/test_repros.py has it, too.
+SLOW = "quantised-layers-called-twice"
 
 
+@pytest.mark.slice(*CODES.keys() - {SLOW}, "quantised-weights-alone behind another")
 @pytest.mark.parametrize(("name", "plugins"), CASES)
 def test_what_xnnpack_gets_wrong_is_left_to_others_and_computed(name, plugins):
     repro = quirks.load(name)
@@ -188,6 +192,7 @@ BESIDE_INTEGERS = {
 }
 
 
+@pytest.mark.slice("pad and both", "pads", "norm before")
 @pytest.mark.parametrize("name", BESIDE_INTEGERS)
 def test_floats_beside_integers_can_be_loaded_and_are_right(name):
     torch.manual_seed(0)
@@ -210,6 +215,7 @@ def test_a_partitioner_leaves_a_norm_whose_mean_is_no_weight(given):
     assert_agrees(by_partitioner(module, inputs, ["cpu"]), module, inputs)
 
 
+@pytest.mark.slice("sigmoid")
 @pytest.mark.parametrize("between", ["nothing", "relu", "sigmoid"])
 def test_one_dimensional_convolutions_in_floats_beside_quantised_ones_are_left_to_others(between):
     torch.manual_seed(0)
@@ -228,6 +234,7 @@ def test_one_dimensional_convolutions_in_floats_beside_quantised_ones_are_left_t
     assert lowered.verify([(x,), (x * 2,)]).calls == 3
 
 
+@pytest.mark.slice("bfloat16")
 @pytest.mark.parametrize("scales", [torch.float32, torch.bfloat16])
 def test_four_bits_are_exact_but_for_the_rounding_of_their_scales(scales):
     """XNNPACK keeps scales in bfloat16, as the README says; nothing else is rounded."""

@@ -50,6 +50,7 @@ def exported(net, x=X, strict=False):
         return torch.export.export(net.eval(), (x,), strict=strict)
 
 
+@pytest.mark.slice("of a transpose", "of each row")
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_a_weight_that_is_transposed_already_is_not_transposed_again(name):
     # Only what Dynamo traces says which function it comes from.
@@ -59,6 +60,7 @@ def test_a_weight_that_is_transposed_already_is_not_transposed_again(name):
     assert_agrees(lowered, net, (X,), (-X,))
 
 
+@pytest.mark.slice("a constant-True", "weights and biases-False")
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("name", VMAPPED)
 def test_a_vmapped_layer_keeps_its_weights_and_its_bias(name, strict):

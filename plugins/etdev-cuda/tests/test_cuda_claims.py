@@ -45,6 +45,7 @@ def delegated(program):
     return nodes, [sorted(p.state_dict.keys() | p.constants.keys()) for p in inner]
 
 
+@pytest.mark.slice("attention", "cond", "shared constant", "map")
 @pytest.mark.parametrize(
     "model",
     [
@@ -123,6 +124,7 @@ def reason(plan, op):
     return entry.verdicts[0].code, entry.verdicts[0].text
 
 
+@pytest.mark.slice("a number")
 @pytest.mark.parametrize(
     ("branch", "place"),
     [
@@ -138,6 +140,7 @@ def test_a_branch_with_a_constant_of_its_own_is_refused(branch, place):
     assert text.endswith("pass it to the branch as an operand")
 
 
+@pytest.mark.slice("parameter", "full")
 @NEEDS_1_5
 @pytest.mark.parametrize(
     "branch",
@@ -212,6 +215,7 @@ def test_an_op_whose_kernel_the_runtime_has_is_taken(body):
     assert planned(body).fallback == ()
 
 
+@pytest.mark.suite
 def test_the_pieces_of_an_op_whose_kernel_the_runtime_lacks_are_taken():
     """What checks whether a matrix can be inverted is left out, as without the plugin."""
     plan = planned(lambda net, x: torch.linalg.inv(x) + x, torch.randn(4, 4))

@@ -111,6 +111,7 @@ class Quotients(nn.Module):
 BYTES = torch.cat([torch.arange(-128, 0), torch.arange(1, 128)]).to(torch.int8)
 
 
+@pytest.mark.suite
 def test_quotients_by_a_constant_are_rounded_as_in_pytorch():
     """Inductor takes an integer constant without dimensions for a float."""
     divided = model(
@@ -192,6 +193,7 @@ class Counting(nn.Module):
         return self.l(x + self.calls)
 
 
+@pytest.mark.suite
 def test_methods_of_two_modules_have_weights_and_state_of_equal_names():
     methods, inputs = {"one": Counting(3), "two": Counting(3)}, (torch.randn(2, 4),)
     eager = copy.deepcopy(methods)

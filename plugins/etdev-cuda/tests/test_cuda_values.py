@@ -106,11 +106,11 @@ def dynamic():
     return layers, [(torch.randn(rows, 6),) for rows in (4, 16, 2, 9)]
 
 
-KINDS = [cache, topk, *(pytest.param(k, marks=pytest.mark.suite)
-         for k in (attention, conv, cond, strided, shared, dynamic))]  # fmt: skip
+KINDS = (cache, topk, attention, conv, cond, strided, shared, dynamic)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.slice("cpu-cache", "cuda-cache", "cuda-topk")
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_model_computes_what_eager_does(kind, device, record_property):
     """All partitions are CudaPartitioner's, and values over several calls are eager's."""
     module, calls = kind()

@@ -75,6 +75,7 @@ def logits(model):
         return model(input_ids=torch.tensor([[3, 1, 4, 1, 5]])).logits
 
 
+@pytest.mark.slice("gptq-symmetric", "gptq_v2-zeros", "awq-zeros")
 @pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zeros"])
 @pytest.mark.parametrize("form", FORMS)
 def test_packed_layers_have_the_values_that_they_stand_for(form, zeros, tmp_path):

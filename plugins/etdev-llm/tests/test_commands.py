@@ -36,6 +36,19 @@ def etdev(*words, code=0):
     return done
 
 
+def test_a_generation_ends_with_a_token_that_ends_a_text(config):
+    ends = {"num_hidden_layers": 1, "eos_token_id": [*range(0, SIZES["vocab_size"], 2)]}
+    Path(config).write_text(json.dumps({"model_type": "llama", **SIZES, **ends}))
+    words = ["llm", config, "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
+    assert "tokens equal" in etdev(*words).output
+    words = ["generate", "net.pte", "--tokens", "1,2", "--count", "12", "--json"]
+    words += ["--temperature", "5", "--random-seed", "3"]
+    whole = json.loads(etdev(*words, "--no-stop", "--check", config).stdout)
+    assert (len(whole["tokens"]), whole["verified_steps"]) == (12, 12)
+    end = next(number for number, token in enumerate(whole["tokens"]) if token % 2 == 0)
+    assert json.loads(etdev(*words).stdout)["tokens"] == whole["tokens"][: end + 1]
+
+
 @pytest.mark.suite
 def test_the_commands_lower_and_generate(config):
     words = ["llm", config, "-o", "net.pte", "--max-length", "16", "--plugin", "cpu"]
@@ -91,6 +104,7 @@ def test_a_batch_is_generated_together(config):
     assert etdev(*words).stdout.splitlines()[:2] == rows
 
 
+@pytest.mark.suite
 @emulated
 def test_a_decoder_is_verified_on_another_processor(config, tmp_path):
     text = '[plugins.cpu]\n[targets.pi]\ntriple = "aarch64-linux-gnu"\nplugins = ["cpu"]\n'

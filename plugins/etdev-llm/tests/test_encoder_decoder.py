@@ -30,6 +30,7 @@ def assert_agrees(model):
     return wanted
 
 
+@pytest.mark.slice("m2m_100")
 @pytest.mark.parametrize("kind", ["t5", "whisper", "bart", "m2m_100"])
 def test_an_encoder_decoder_is_what_eager_is(kind):
     wanted = assert_agrees(small(kind))
@@ -44,6 +45,7 @@ def test_a_model_that_has_other_logits_with_a_cache_of_fixed_length_is_refused()
         generation(small("fsmt"), LENGTH, source_length=SOURCE)
 
 
+@pytest.mark.suite
 def test_rows_of_an_earlier_source_are_seen_if_they_are_not_masked(monkeypatch):
     model = small("t5")
     monkeypatch.setattr(encoder_decoder.Decoder, "_known", lambda self, _: torch.ones(1, self.rows))

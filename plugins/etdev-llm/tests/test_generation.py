@@ -53,6 +53,7 @@ def assert_generates(model, path, **options):
     return steps, done
 
 
+@pytest.mark.suite
 def test_a_decoder_generates_what_eager_does(tmp_path):
     model = decoder("llama", num_hidden_layers=1)
     _, path = lowered(model, tmp_path)
@@ -82,6 +83,7 @@ def test_a_decoder_generates_what_eager_does(tmp_path):
         Comparison("net.pte").compare(steps, expected(model, steps))
 
 
+@pytest.mark.suite
 @torch.no_grad()
 def test_sequences_of_a_batch_are_compared_one_by_one():
     model = decoder("mistral", num_hidden_layers=1)
@@ -214,6 +216,7 @@ def test_frequencies_that_change_with_the_length_are_refused_or_seen(monkeypatch
     assert len(assert_follows(wrong, model, 32, steps)) == 4
 
 
+@pytest.mark.slice("longrope", "one list")
 @pytest.mark.parametrize(
     ("make", "ends"),
     [
@@ -268,6 +271,7 @@ def test_positions_that_begin_with_another_number_than_0_are_the_models_own():
         generation(model, 20)
 
 
+@pytest.mark.slice("deepseek_v2")
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["deepseek_v2", "llama4_text"])
 def test_complex_rotary_embeddings_are_pairs_of_real_numbers(kind):

@@ -89,6 +89,7 @@ def test_scales_of_4_bits_are_those_that_xnnpack_keeps():
     assert {scale.dtype for scale in scales} == {torch.bfloat16}
 
 
+@pytest.mark.suite
 def test_the_tolerance_is_what_noise_does_to_pytorch():
     kinds = [("8da4w", "bfloat16"), ("8da4w", "float32"), ("int8", "bfloat16")]
     model = quantised("8da4w", "none", hidden_size=128)
@@ -98,6 +99,7 @@ def test_the_tolerance_is_what_noise_does_to_pytorch():
     assert tolerances[2] == TOLERANCE
 
 
+@pytest.mark.suite
 def test_a_cache_in_8_bits_costs_what_is_said(tmp_path):
     model, recipe = decoder("llama", num_hidden_layers=1), Recipe(quantize_cache="int8")
     few, whole, error = cost_of_int8(model, 24)
@@ -117,6 +119,7 @@ def test_a_cache_in_8_bits_costs_what_is_said(tmp_path):
     assert Player(path).recipe == recipe
 
 
+@pytest.mark.slice("gpt2-sizes1")
 @torch.no_grad()
 @pytest.mark.parametrize(("kind", "sizes"), [("mistral", {"sliding_window": 5}), ("gpt2", {})])
 def test_a_cache_in_8_bits_is_compared_with_its_own_numbers(kind, sizes):

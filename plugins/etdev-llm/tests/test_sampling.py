@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 import torch
-from click.testing import CliRunner
 from etdev_llm.sampling import Sampling
-from support.decoders import SIZES
-
-from etdev.cli.main import main
 
 LOGITS = torch.tensor([[0.0, 3.0, 2.0, -1.0, 1.0]])
 
@@ -42,37 +37,3 @@ def test_tokens_are_drawn_as_often_as_they_are_likely():
 def test_what_is_no_setting_is_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Sampling(**options)
-
-
-def etdev(*words):
-    done = CliRunner().invoke(main, list(words))
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def test_a_generation_ends_with_a_token_that_ends_a_text(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    sizes = {**SIZES, "num_hidden_layers": 1}
-    config = {
-        "model_type": "llama",
-        **sizes,
-        "eos_token_id": list(range(0, sizes["vocab_size"], 2)),
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    etdev(
-        "llm",
-        "config.json",
-        "-o",
-        "net.pte",
-        "--max-length",
-        "16",
-        "--plugin",
-        "cpu",
-        "--no-verify",
-    )
-    words = ["generate", "net.pte", "--tokens", "1,2", "--count", "12", "--json"]
-    words += ["--temperature", "5", "--random-seed", "3"]
-    whole = json.loads(etdev(*words, "--no-stop", "--check", "config.json"))
-    assert (len(whole["tokens"]), whole["verified_steps"]) == (12, 12)
-    end = next(number for number, token in enumerate(whole["tokens"]) if token % 2 == 0)
-    assert json.loads(etdev(*words))["tokens"] == whole["tokens"][: end + 1]

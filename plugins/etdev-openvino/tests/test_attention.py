@@ -107,6 +107,7 @@ def test_rounded_attention_agrees_roughly():
     assert_agrees(result, module, inputs, tolerance=5e-2)
 
 
+@pytest.mark.slice("exact")
 @pytest.mark.parametrize(
     "plugins",
     [

@@ -27,7 +27,6 @@ MODELS = {
     "cached_llama": functools.partial(nets.cached_llama, layers=1),
     "gru": nets.gru,
 }
-SUITE = ("bert", "cached_llama", "gru")
 
 
 def lower(model):
@@ -39,9 +38,8 @@ def payloads(lowered):
     return [bytes(delegate.processed_bytes) for delegate in delegates(lowered.edge)]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.suite] * (n in SUITE)) for n in MODELS]
-)
+@pytest.mark.slice("conv_net")
+@pytest.mark.parametrize("name", MODELS)
 def test_bytes_are_the_same_whatever_was_compiled_before_and_mean_the_same(name, monkeypatch):
     model = MODELS[name]()
     calls = [model[1], model[1]]

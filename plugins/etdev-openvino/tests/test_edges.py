@@ -44,6 +44,7 @@ def assert_computes_what_eager_does(function, *inputs):
     assert_agrees(lowered(function, *inputs), function, *calls)
 
 
+@pytest.mark.slice("sum", "one element", "condition", "arange", "indices")
 @pytest.mark.parametrize(
     ("function", "inputs", "refused"),
     [
@@ -74,6 +75,7 @@ def test_a_bias_without_weight_is_left_unread():
     assert_computes_what_eager_does(model, X)
 
 
+@pytest.mark.slice("whole")
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [
@@ -110,6 +112,7 @@ def positions(x):
     return [*found, torch.sort(x, descending=True, stable=True)[1]]
 
 
+@pytest.mark.slice("shape0-torch.float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("shape", [(3, 4, 8), (2, 2, 33)])
 def test_positions_of_tied_values_are_pytorchs(shape, dtype):
@@ -140,6 +143,7 @@ STEPS = torch.cat([torch.arange(-60, 60) * step for step in (0.1, 0.3, 0.7, 1.0)
 DIVISORS = (0.1, -0.7, 0.3, 1e-3, 3.0, -3.0)
 
 
+@pytest.mark.slice("floor_divide", "remainder")
 @pytest.mark.parametrize(
     "divide",
     [
@@ -228,6 +232,7 @@ HIDDEN = torch.tensor([[True] * 4, [False] * 4, [True, False, True, False]])
 FILLS = torch.zeros(3, 4).masked_fill(HIDDEN, -INF)
 
 
+@pytest.mark.slice("amax", "max_pool2d_with_indices")
 @pytest.mark.parametrize(
     ("op", "function"),
     [
@@ -244,6 +249,7 @@ def test_the_greatest_of_nothing_but_infinities_is_infinite(op, function):
     exact(function, (X, HIDDEN))
 
 
+@pytest.mark.slice("<lambda>0", "<lambda>2")
 @pytest.mark.parametrize(
     "function",
     [

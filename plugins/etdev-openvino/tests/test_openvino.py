@@ -77,14 +77,12 @@ def in_pieces(program):
     return program.run_decompositions({op: torch.export.default_decompositions()[op]})
 
 
-QUICK = ("conv_net", "llama")
 # Else linear layers stay whole for ExecuTorch's optimised kernels.
 IN_PIECES = Registry((PluginEntry("portable", options={"kernels": "portable"}),))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.suite]) for n in MODELS]
-)
+@pytest.mark.slice("conv_net")
+@pytest.mark.parametrize("name", MODELS)
 def test_it_claims_what_the_partitioner_takes_less_what_it_refuses(name):
     module, inputs = MODELS[name]()
     program = in_pieces(torch.export.export(module, inputs))
@@ -309,6 +307,7 @@ def test_what_is_missing_is_named_with_the_cure(monkeypatch, name, version, prob
     assert str(caught.value).startswith(f"openvino: {problem}")
 
 
+@pytest.mark.slice("4")
 @pytest.mark.parametrize("bits", [4, 8])
 def test_layers_of_torchao_are_left_to_backends_that_know_them(bits):
     module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).eval()
@@ -348,6 +347,7 @@ def test_layers_of_torchao_that_no_other_backend_takes_are_computed_in_pieces():
     assert_agrees(lowered, module, *calls)
 
 
+@pytest.mark.slice("['openvino', 'cpu']")
 @pytest.mark.parametrize("order", [["openvino", "cpu"], ["cpu", "openvino"]], ids=str)
 def test_an_int8_island_of_another_backend_is_not_torn_for_its_quantisers(order):
     module, inputs = precisions.island("sin")

@@ -90,12 +90,10 @@ MODELS = {
     "quantised_conv_net": nets.quantised_conv_net,
     "gru": nets.gru,
 }
-SUITE = ("llama", "quantised_conv_net", "gru")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.suite] * (n in SUITE)) for n in MODELS]
-)
+@pytest.mark.slice("products")
+@pytest.mark.parametrize("name", MODELS)
 def test_everything_is_computed_in_float32(name):
     module, inputs = MODELS[name]()
     lowered = Lowerer([EVERYWHERE], cache=False).lower(module, inputs)

@@ -61,6 +61,14 @@ CASES = {
 }
 
 
+@pytest.mark.slice(
+    "sum-f32_all",
+    "four-bf16",
+    "on both sides-f32_all",
+    "with a bias-bf16",
+    "kernels-f32_all",
+    "groups-bf16",
+)
 @pytest.mark.parametrize("precision", ["f32_all", "bf16"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_weight_is_read_in_several_ways(case, precision):

@@ -17,13 +17,8 @@ def test_a_known_fault_is_found_in_a_real_model(row):
     assert result.captured == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "MLP" else pytest.mark.suite)
-        for name in hidden.PLANTS
-    ],
-)
+@pytest.mark.suite
+@pytest.mark.parametrize("name", hidden.PLANTS)
 def test_an_op_that_a_compiler_gets_wrong_is_found(name):
     result = hidden.planted(name)
     assert result.computing == [hidden.PLANTS[name][1]]

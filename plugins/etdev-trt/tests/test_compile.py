@@ -87,6 +87,7 @@ def theirs(module, inputs, min_block_size=5, left=()):
 # Planning
 
 
+@pytest.mark.slice("conv_net")
 @pytest.mark.versions
 @pytest.mark.parametrize(
     "model", ["conv_net", "mlp", pytest.param("bert", marks=pytest.mark.suite)]
@@ -102,6 +103,7 @@ def test_a_model_that_torch_tensorrt_makes_one_engine_of_is_one_partition(model)
         assert ops(plan) == engines
 
 
+@pytest.mark.slice("1")
 @pytest.mark.parametrize(
     "min_block_size",
     [

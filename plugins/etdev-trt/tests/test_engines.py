@@ -220,6 +220,7 @@ class Beside(nn.Module):
         return torch.relu(torch.sin(x)) + self.engine(x)
 
 
+@pytest.mark.slice("module0")
 @pytest.mark.versions
 @pytest.mark.parametrize("module", [Engines("0%9%0%0%NVIDIA H200"), Beside()])
 def test_a_partitioner_gives_torch_tensorrts_own_program_whatever_is_around_an_engine(module):

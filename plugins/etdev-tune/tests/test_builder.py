@@ -35,12 +35,10 @@ def builder(tmp_path_factory):
 
 
 # The registry file of the second has the most in it; the others are tried with `make suites`.
-QUICK = ("as it is", "pins")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.suite]) for n in CHANGES]
-)
+@pytest.mark.slice("pins")
+@pytest.mark.parametrize("name", CHANGES)
 def test_what_is_measured_is_what_the_registry_file_makes(builder, tmp_path, name):
     build = builder.build(CHANGES[name])
     assert isinstance(build, Build)

@@ -43,6 +43,7 @@ class ByMethod(Scripted):
         )
 
 
+@pytest.mark.slice("weights1")
 @pytest.mark.parametrize(
     ("weights", "chosen", "milliseconds"),
     [

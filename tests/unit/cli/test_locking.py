@@ -63,6 +63,7 @@ def test_a_lock_tells_what_the_pte_was_made_with(desk):
     assert [len(key) for key in keys] == [64, 64]
 
 
+@pytest.mark.suite
 def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
     succeeds("lower", MLP, "-o", "mlp.pte", "--lock", "other.lock", "--no-cache")
     lock = json.loads((desk / "other.lock").read_text())

@@ -136,6 +136,7 @@ def wrong(): return Scaled(), (X,), 3, None
 """
 
 
+@pytest.mark.slice("four", "methods")
 @pytest.mark.parametrize("name", ["keywords", "both", "four", "methods"])
 def test_inputs_may_be_given_by_keyword(here, name):
     """Whatever their order is, each reaches its own input."""

@@ -76,11 +76,8 @@ def lowered_bytes(lowerer, *model):
     return bytes(lowered.to_executorch().buffer), {outcome.why for outcome in lowered.outcomes}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["conv_net", "two_methods"]
-    + [pytest.param(name, marks=pytest.mark.suite) for name in ("kv_cache", "int8_conv_net")],
-)
+@pytest.mark.slice("conv_net")
+@pytest.mark.parametrize("name", ["conv_net", "two_methods", "kv_cache", "int8_conv_net"])
 def test_a_worker_compiles_the_same_bytes(name, worker):
     programs = dict(SMALL[name]().programs)
     here = lowered_bytes(Lowerer(["cpu"]), programs)

@@ -11,6 +11,7 @@ from etdev.testing.programs import PROGRAMS, Layer, exported
 DYNAMIC = [False, True]
 
 
+@pytest.mark.slice("True")
 @pytest.mark.parametrize("model", PROGRAMS)
 @pytest.mark.parametrize("dynamic", DYNAMIC)
 def test_torch_finds_no_fault_in_the_programs_of_partitions(model, dynamic):

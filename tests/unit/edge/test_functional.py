@@ -148,6 +148,7 @@ def traced(monkeypatch):
     return lambda: any(len(table) < 5 for table in tables)
 
 
+@pytest.mark.slice("plugins0")
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_a_block_that_writes_in_place_is_traced_once_and_gives_the_same_bytes(plugins, traced):
     x = torch.randn(1, 3, 8, 8)
@@ -158,6 +159,14 @@ def test_a_block_that_writes_in_place_is_traced_once_and_gives_the_same_bytes(pl
     assert_agrees(inplace, Block(True).eval(), (x,))
 
 
+@pytest.mark.slice(
+    "read_before_and_after",
+    "written_view",
+    "written_through_many",
+    "written_in_a_vmap",
+    "rows_of_a_value",
+    "of_another_dtype",
+)
 @pytest.mark.parametrize("function", [*NEVER_SEEN, *SEEN], ids=lambda function: function.__name__)
 def test_writes_are_as_in_pytorch(function, traced):
     lowered = Lowerer([]).lower(Function(function), (X,))

@@ -33,6 +33,7 @@ FURTHER = (
 )
 
 
+@pytest.mark.suite
 def test_what_torch_decomposes_further_runs_as_in_pytorch():
     module = Several([(function, len(shapes)) for function, shapes in FURTHER])
     inputs = tuple(normal(*shape) for _, shapes in FURTHER for shape in shapes)
@@ -40,6 +41,7 @@ def test_what_torch_decomposes_further_runs_as_in_pytorch():
     assert_agrees(Lowerer([]).lower(module, inputs), module, *calls)
 
 
+@pytest.mark.slice("float32")
 @pytest.mark.parametrize("function", [torch.exp2, torch.fmax, torch.fmin])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
 def test_formulas_hold_at_the_edges_of_each_dtype(function, dtype):

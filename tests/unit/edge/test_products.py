@@ -53,6 +53,14 @@ def calls() -> list[tuple[Tensor]]:
     return [(torch.randn(3, 5, 4),) for _ in range(3)]
 
 
+@pytest.mark.slice(
+    "mm-cpu",
+    "matmul-portable",
+    "tied-cpu",
+    "addmm-cpu",
+    "einsum of a row-cpu",
+    "from the left-portable",
+)
 @pytest.mark.parametrize("plugins", [["cpu"], []], ids=["cpu", "portable"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_with_a_transposed_weight_is_a_linear_layer(name: str, plugins: Any) -> None:
@@ -65,6 +73,7 @@ def test_a_product_with_a_transposed_weight_is_a_linear_layer(name: str, plugins
     assert_agrees(lowered, net, *given)
 
 
+@pytest.mark.slice("as stored", "of a view that copies")
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_products_stay_what_they_are(name: str) -> None:
     net, given = Net(OTHERS[name]).eval(), calls()

@@ -85,6 +85,7 @@ def owners(lowered: Any) -> dict[str, str | None]:
     return {entry.op: entry.owner for entry in lowered.plan["forward"].ledger}
 
 
+@pytest.mark.slice("padded by what is stored", "in two steps", "result viewed")
 @pytest.mark.parametrize("name", MOVES)
 def test_a_moved_value_is_quantised_as_before(name: str) -> None:
     """The values on portable kernels have the same bits, and XNNPACK has the layer in int8."""
@@ -155,6 +156,7 @@ class Same(nn.Module):
         return self.d(self.c(x).relu()).relu()
 
 
+@pytest.mark.suite
 def test_int8_convolutions_padded_apart_are_one_delegate() -> None:
     torch.manual_seed(0)
     given = [(torch.randn(1, 1, 40, 6),) for _ in range(4)]

@@ -114,6 +114,7 @@ WRITES_FIRST, READS_FIRST = ("add", "read"), ("read", "add")
 FIRST = [[0.0], [5.0], [-0.0, 1.0, 0.0], [torch.nan, torch.inf, 2.0]]
 
 
+@pytest.mark.slice("first0", "first3")
 @pytest.mark.parametrize(
     ("first", "order"), [*((first, WRITES_FIRST) for first in FIRST), (FIRST[3], READS_FIRST)]
 )
@@ -137,6 +138,7 @@ VALUES = {
 }
 
 
+@pytest.mark.suite
 def test_first_values_of_every_dtype_are_kept():
     def flip(net, x):
         for value in net.buffers():
@@ -151,6 +153,7 @@ def test_first_values_of_every_dtype_are_kept():
     assert_one_state(methods(shared, flip=flip, get=get), steps)
 
 
+@pytest.mark.suite
 def test_partial_writers_share_a_buffer():
     def top(net, x):
         net.rows[:2].add_(x)
@@ -297,9 +300,8 @@ def tokens(*lengths):
 ROWS = Dim("rows", min=2, max=8)
 
 
-@pytest.mark.parametrize(
-    "plugins", [pytest.param((), marks=pytest.mark.suite), ("cpu",)], ids=["portable", "cpu"]
-)
+@pytest.mark.slice("False-cpu")
+@pytest.mark.parametrize("plugins", [(), ("cpu",)], ids=["portable", "cpu"])
 @pytest.mark.parametrize("quantised", [False, True])
 def test_a_decoder_has_the_logits_and_the_cache_of_eager(plugins, quantised):
     lowered = assert_one_state(
@@ -358,6 +360,7 @@ def test_state_and_weights_are_told_apart():
     ]
 
 
+@pytest.mark.suite
 def test_exported_programs_and_no_simplification_share_state():
     both = methods(state(total=torch.ones(3)), add=add, read=read_total)
     programs = {name: torch.export.export(module, (X,)) for name, module in both.items()}
@@ -378,6 +381,7 @@ def pair(first=0.0):
     return {name: (module, (X,)) for name, module in both.items()}
 
 
+@pytest.mark.slice("registry")
 @pytest.mark.parametrize("how", ["argument", "registry"])
 def test_each_method_may_have_its_own(how, tmp_path):
     registry = tmp_path / "registry.toml"
@@ -450,6 +454,7 @@ def arenas(program):
         yield {(m.memory_id, m.memory_offset_low) for m in memory if m}, plan.non_const_buffer_sizes
 
 
+@pytest.mark.suite
 def test_the_callers_memory_planning_is_kept():
     planner = MemoryPlanningPass(alloc_graph_input=False, share_mutable_buffers=True)
     for given in (planner, dict.fromkeys(pair(), planner)):

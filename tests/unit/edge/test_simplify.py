@@ -95,6 +95,9 @@ COPIES = {
 }
 
 
+@pytest.mark.slice(
+    "a clone", "a slice of everything", "a permutation and its inverse", "a view of a view"
+)
 @pytest.mark.parametrize("function", COPIES.values(), ids=COPIES)
 def test_a_copy_of_the_same_is_left_out(function: Any) -> None:
     pair = programs(Function(function), (EDGES,))
@@ -113,6 +116,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slice("not equal", "and with less", "a condition that is negated")
 @pytest.mark.parametrize("function", MASKS.values(), ids=MASKS)
 def test_a_mask_that_masks_nothing_or_too_much_is_simpler(function: Any) -> None:
     kinds = agree(Function(function), (EDGES,), (torch.zeros(3, 3),), (-EDGES,))
@@ -276,6 +280,7 @@ def test_a_program_in_the_edge_dialect_is_as_its_maker_wants_it() -> None:
     assert not Lowerer([]).plan(edge)["forward"].simplified
 
 
+@pytest.mark.suite
 def test_bert_has_fewer_delegates_and_kernels() -> None:
     module, inputs = nets.bert()
     plain, simple = (
@@ -331,6 +336,7 @@ def test_methods_may_fold_constants_of_one_name(tmp_path: Path, external: bool) 
         torch.testing.assert_close(run(path, (x,), method=name).outputs[0], module(x))
 
 
+@pytest.mark.suite
 def test_numbers_that_no_float32_holds_stay_as_they_are() -> None:
     for number in (1e300, -1e300, math.inf, -math.inf, math.nan, 2**40, 16777217):
         agree(Function(lambda x, number=number: x * number), (EDGES,))
@@ -363,6 +369,7 @@ def test_large_constants_are_computed_in_one_thread() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.suite
 def test_a_weight_that_only_its_parts_are_read_for_is_computed_once() -> None:
     normalised = torch.nn.utils.parametrizations.weight_norm
     layers = normalised(nn.Conv1d(64, 128, 7)), normalised(nn.Linear(16, 300))
@@ -406,6 +413,7 @@ def test_a_weight_that_other_ops_read_is_not_stored_again() -> None:
         assert ("aten.permute_copy.default" in ops) != folded
 
 
+@pytest.mark.suite
 def test_what_constants_decide_of_an_op_that_no_plugin_has_whole_is_computed_once() -> None:
     module = nn.Sequential(nn.Conv3d(4, 64, 3), nn.ReLU(), nn.ConvTranspose3d(64, 8, 3)).eval()
     example = (torch.randn(1, 4, 5, 6, 6),)
@@ -422,6 +430,7 @@ def test_what_constants_decide_of_an_op_that_no_plugin_has_whole_is_computed_onc
     assert "aten.convolution.default" not in fallback
 
 
+@pytest.mark.suite
 def test_the_pte_does_not_grow_by_all_that_could_be_folded() -> None:
     module = Function(
         lambda x: torch.stack([x * torch.arange(8192.0).sin() * i for i in range(20)])

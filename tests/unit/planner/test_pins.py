@@ -132,6 +132,7 @@ def test_a_registry_pin_to_an_unknown_plugin_is_refused(tmp_path):
     )
 
 
+@pytest.mark.slice("0")
 @pytest.mark.parametrize("order", [0, 1])
 def test_an_op_pinned_away_from_who_wants_it_whole_is_not_kept_whole(order):
     keeper = takes("keeper", "attention.default", whole=(SDPA,))
@@ -222,6 +223,7 @@ def test_whatever_is_pinned_no_other_plugin_has_and_partitions_stay_convex(sever
 # XNNPACK
 
 
+@pytest.mark.suite
 def test_a_layer_pinned_to_portable_gives_eagers_numbers():
     module, inputs = nets.bert()
     pin = Pin("portable", module="model.encoder.layer.0")

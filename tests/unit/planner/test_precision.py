@@ -42,6 +42,7 @@ def test_an_int8_island_is_converted_where_it_begins_and_ends():
     assert method.summary == "forward: 3 delegates, cpu 16, float 2, 2 conversions"
 
 
+@pytest.mark.suite
 def test_a_quantised_pattern_that_is_torn_computes_in_floats():
     # Its quantisers stay in delegates, and its convolutions leave them.
     pins = [Pin("portable", op="aten.convolution.*")]
@@ -98,6 +99,7 @@ def test_integers_have_their_dtype_and_comparisons_that_of_what_they_read():
     ]
 
 
+@pytest.mark.suite
 def test_each_method_has_its_own():
     model = {"quantised": precisions.island("sin"), "plain": (nn.Linear(4, 4), X)}
     plan = Lowerer([FLOAT, "cpu"]).plan(model)

@@ -58,6 +58,7 @@ def test_pieces_keep_dynamic_sizes():
     assert_agrees(Lowerer([]).lower(program), Function(pieces), *calls)
 
 
+@pytest.mark.slice("mean")
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_embeddings_are_computed(mode):
     table = torch.randn(7, 3)
@@ -108,6 +109,7 @@ def test_scales_of_tokens_may_be_float32():
     agree(quantised, (X, SCALES, ZEROS), (X * 9, SCALES * 2, ZEROS))
 
 
+@pytest.mark.slice("mean")
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_labels_after_the_first_missing_one_do_not_count(reduction):
     def loss(x, labels):

@@ -138,6 +138,16 @@ def kernels(path):
     }
 
 
+@pytest.mark.slice(
+    "ReadsNew-cpu",
+    "ReadsOldBefore-cpu",
+    "ReadsOldLater-portable",
+    "ReadsViewOfOldLater-portable",
+    "WritesItself-cpu",
+    "WritesMasked-portable",
+    "WritesTwice-portable",
+    "ReturnsOld-cpu",
+)
 @pytest.mark.parametrize("order", [[], ["cpu"]], ids=["portable", "cpu"])
 @pytest.mark.parametrize("kind", [*IN_PLACE, *COPIED], ids=lambda kind: kind.__name__)
 def test_values_and_state_are_those_of_eager(kind, order, tmp_path):
@@ -161,6 +171,7 @@ class Reads(nn.Module):
         return self.cache.rows.view(-1) * 1
 
 
+@pytest.mark.slice("cpu")
 @pytest.mark.parametrize("order", [[], ["cpu"]], ids=["portable", "cpu"])
 def test_methods_share_a_buffer_that_is_written_in_place(order, tmp_path):
     cache = ReadsNew().eval()

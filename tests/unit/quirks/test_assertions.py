@@ -51,6 +51,7 @@ def check_in_branch(x, sizes):
 CHECKED = [check_all, assert_async, check_item, check_unread_number, check_in_branch]
 
 
+@pytest.mark.slice("by_lowerer", "check_item")
 @roads
 @pytest.mark.parametrize("function", CHECKED)
 def test_an_assertion_about_data_is_left_out(lower, function):

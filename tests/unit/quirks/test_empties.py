@@ -17,6 +17,7 @@ def grown(net, x):
     return torch.cat([x, net.rows]) * 2, torch.cat([net.rows, x]), net.rows
 
 
+@pytest.mark.slice("plugins1")
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 @pytest.mark.parametrize(
     "module",
@@ -30,6 +31,7 @@ def test_they_are_as_in_eager(module, plugins):
     assert_agrees(Lowerer(plugins).lower(module, (X,)), module, (X,), (X * 3,))
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("plugins", [pytest.param([], marks=pytest.mark.suite), ["cpu"]])
 def test_no_rows_are_joined_reduced_and_sorted(plugins):
     def rows(x):

@@ -39,6 +39,7 @@ def test_an_input_that_the_runtime_cannot_be_given_is_refused(n, dynamic):
     )
 
 
+@pytest.mark.slice("plugins1")
 @pytest.mark.parametrize("plugins", ORDERS)
 @pytest.mark.parametrize("n", [3, 2.5, True])
 def test_a_number_that_never_changes_is_an_input(n, plugins):

@@ -38,6 +38,7 @@ class Flat(nn.Module):
         return self.conv(x).permute(0, 2, 3, 1).view(x.shape[0], -1)
 
 
+@pytest.mark.slice("last")
 @pytest.mark.parametrize("layout", [LAST, torch.contiguous_format], ids=["last", "contiguous"])
 @pytest.mark.parametrize("kind", [Net, Flat, lambda: nn.Sequential(nn.Conv2d(4, 2, 1, bias=False))])
 def test_xnnpack_runs_a_model_that_is_channels_last(kind, layout):
@@ -65,6 +66,7 @@ READERS = (
 )
 
 
+@pytest.mark.slice("plugins1")
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_kernels_that_can_not_read_channels_last_are_given_contiguous_tensors(plugins):
     calls = [
@@ -101,6 +103,7 @@ class Memory(nn.Module):
         return y, torch.cat([self.last, self.plain], 1), self.turned * 2
 
 
+@pytest.mark.slice("plugins1")
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 @pytest.mark.parametrize("layout", [LAST, torch.contiguous_format], ids=["last", "contiguous"])
 def test_a_buffer_keeps_its_order(layout, plugins):

@@ -35,6 +35,7 @@ def normalised(x):
     return torch.cond(x.sum() > 0, NORMS[3], NORMS[2], (x,)), *(norm(x) for norm in NORMS)
 
 
+@pytest.mark.slice("float16-by_lowerer")
 @pytest.mark.parametrize("lower", [by_lowerer, by_partitioner])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_may_be_wider_than_what_is_normalised(lower, dtype):
@@ -43,6 +44,7 @@ def test_weights_may_be_wider_than_what_is_normalised(lower, dtype):
     assert_agrees(lowered, Function(normalised), *calls, tolerance=8 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.slice("float16")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_groups_of_a_dynamic_batch_may_have_wider_weights(dtype):
     rows = {"inputs": ({0: torch.export.Dim("rows", max=8)},)}

@@ -58,6 +58,7 @@ def test_complex_numbers_that_executorch_fails_on_are_refused(function, inputs):
     assert "ExecuTorch takes no complex numbers there" in error.what
 
 
+@pytest.mark.slice("<lambda>0")
 @pytest.mark.parametrize(
     "function",
     [

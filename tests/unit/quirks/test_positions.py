@@ -27,6 +27,7 @@ def written(x, i):
     return y
 
 
+@pytest.mark.slice("calls0", "calls2", "calls5", "calls6")
 @pytest.mark.parametrize(
     ("function", "calls"),
     [
@@ -65,6 +66,7 @@ def test_a_position_with_known_bounds_stays_as_it_is():
     assert "mod" not in str(lowered.edge.exported_program().graph)
 
 
+@pytest.mark.slice("written")
 @pytest.mark.parametrize("function", [lambda x, i: x[i], lambda x, i: x[:, i + 1], written])
 def test_a_row_out_of_range_fails_as_in_eager(function):
     lowered = Lowerer([]).lower(Function(function), ROWS[0])
@@ -75,6 +77,7 @@ def test_a_row_out_of_range_fails_as_in_eager(function):
             execute(lowered, (X, torch.tensor(row)))
 
 
+@pytest.mark.slice("<lambda>0")
 @pytest.mark.parametrize(
     "place", [lambda x, n: x[:n], lambda x, n: x[n:], lambda x, n: x.narrow(0, n, 2)]
 )

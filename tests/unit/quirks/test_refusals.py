@@ -19,6 +19,7 @@ def scattered(reduce):
     return lambda x, i: x.scatter_reduce(1, i, x, reduce)
 
 
+@pytest.mark.slice("good0-bad0", "good3-bad3", "good5-bad5")
 @pytest.mark.parametrize(
     ("function", "good", "bad"),
     [
@@ -42,6 +43,7 @@ def test_an_index_out_of_range_fails(function, good, bad):
             execute(lowered, (X, index))
 
 
+@pytest.mark.slice("good0-bad0")
 @pytest.mark.parametrize(
     ("function", "good", "bad"),
     [

@@ -36,6 +36,7 @@ def test_numbers_of_any_sign_are_divided_as_in_python(lower):
     assert_agrees(lower(Function(divided), calls[2], ["cpu"]), Function(divided), *calls)
 
 
+@pytest.mark.slice("1-by_lowerer")
 @roads
 @pytest.mark.parametrize("sign", [1, -1])
 def test_divisors_may_be_numbers_too(lower, sign):
@@ -48,6 +49,7 @@ def test_divisors_may_be_numbers_too(lower, sign):
     assert_agrees(lower(Function(divided), calls[0], ["cpu"]), Function(divided), *calls)
 
 
+@pytest.mark.slice("by_lowerer")
 @roads
 @pytest.mark.parametrize(
     "function",

@@ -8,30 +8,30 @@ import subprocess
 import sys
 
 import pytest
+from support.quirks import plain
 from support.quirks.children import PLAIN, Judge
 from support.quirks.report import report
 from support.quirks.rows import ROWS
+from support.quirks.verdict import judge
 
-# One that raises an error, one with wrong values, one of several methods.
-QUICK = ("mixed-dtypes", "lost-write-back", "shared-state")
+# One that raises an error and one with wrong values; neither ends its process.
+QUICK = ("mixed-dtypes", "lost-write-back")
 
 
 @pytest.fixture(scope="module")
-def plain():
+def child():
     child = Judge(PLAIN)
     yield child
     child.close()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.suite]) for name in ROWS],
-)
-def test_the_script_of_a_report_fails_as_it_says(name, plain, tmp_path):
+@pytest.mark.slice(*QUICK)
+@pytest.mark.parametrize("name", ROWS)
+def test_the_script_of_a_report_fails_as_it_says(name, child, tmp_path):
     row = ROWS[name]
     if not row.is_present:
         pytest.skip(f"fixed in {row.fixed}")
-    verdict = plain.verdict(name)
+    verdict = judge(name, plain.lower) if name in QUICK else child.verdict(name)
     text = report(row, verdict)
     assert "etdev" not in text
     assert "support" not in re.findall(r"(?m)^(?:from|import) (\w+)", text)

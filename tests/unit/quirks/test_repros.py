@@ -128,6 +128,7 @@ def test_each_row_has_a_repro():
     assert {op.partition(".")[2].removesuffix(".default") for op in unseen} == ALIKE
 
 
+@pytest.mark.suite
 def test_the_partitioner_knows_quantised_kernels_in_a_new_process():
     child = Judge(PARTITIONER)
     try:

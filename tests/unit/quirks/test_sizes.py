@@ -34,10 +34,15 @@ def product(x):
     return y.mT @ y
 
 
+def cubed(x):
+    return x * x.shape[1] ** 3
+
+
+@pytest.mark.slice("triangle-by_lowerer-plugins1", "cubed-by_partitioner-plugins2")
 @pytest.mark.parametrize(
     ("lower", "plugins"), [(by_lowerer, []), (by_lowerer, ["cpu"]), (by_partitioner, ["cpu"])]
 )
-@pytest.mark.parametrize("function", [triangle, product, lambda x: x * x.shape[1] ** 3])
+@pytest.mark.parametrize("function", [triangle, product, cubed])
 def test_a_map_of_two_equal_sizes_has_a_power_of_them(lower, plugins, function):
     calls = [(torch.randn(1, size, size, 6),) for size in (5, 8, 1, 3)]
     lowered = lower(Function(function), calls[0], plugins, SQUARE)
@@ -51,14 +56,20 @@ def resized(x):
     return by(scale_factor=1.5), by(size=(7, 5)), exact
 
 
+def quantile(x):
+    return x.quantile(0.3, dim=1)
+
+
+@pytest.mark.slice("quantile-by_lowerer")
 @roads
-@pytest.mark.parametrize("function", [resized, lambda x: x.quantile(0.3, dim=1)])
+@pytest.mark.parametrize("function", [resized, quantile])
 def test_floats_are_made_of_sizes(lower, function):
     calls = [(torch.randn(2, size, size),) for size in (5, 8, 1, 3)]
     lowered = lower(Function(function), calls[0], ["cpu"], SQUARE)
     assert_agrees(lowered, Function(function), *calls, tolerance=1e-4)
 
 
+@pytest.mark.slice("by_lowerer")
 @roads
 def test_tensors_without_values_may_have_dynamic_sizes(lower):
     def filled(x):

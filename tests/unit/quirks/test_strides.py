@@ -9,6 +9,7 @@ from torch import nn
 from etdev import Lowerer
 
 
+@pytest.mark.slice("shape0")
 @pytest.mark.parametrize(
     "function",
     [
@@ -36,6 +37,7 @@ class Weighted(nn.Module):
         return torch.relu(self.weight) + x, self.weight.sum(0), torch.sigmoid(x).sum(1)
 
 
+@pytest.mark.slice("plugins1")
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 @pytest.mark.parametrize(
     "weight", [torch.randn(4).expand(4, 4), torch.randn(4, 4).t()], ids=["expanded", "transposed"]

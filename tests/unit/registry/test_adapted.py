@@ -94,6 +94,7 @@ ALONE = {
 QUICK = (("xnnpack", "quantised_conv_net"), ("aoti", "mlp"), ("openvino", "mlp"))
 
 
+@pytest.mark.slice("aoti-mlp", "openvino-mlp")
 @pytest.mark.parametrize(
     ("name", "model"),
     [
@@ -220,6 +221,7 @@ def test_a_buffer_that_only_its_partition_touches_is_its_own():
     assert delegates(ours.edge) == delegates(theirs)
 
 
+@pytest.mark.slice("mul.Tensor")
 @pytest.mark.parametrize("other", ["relu.default", "mul.Tensor", "add.Tensor"])
 def test_a_buffer_that_others_touch_has_the_right_value_at_every_step(other):
     module = Counter()

@@ -31,6 +31,7 @@ def attention() -> Any:
     return Function(functional.scaled_dot_product_attention), (torch.randn(1, 2, 6, 8),) * 3
 
 
+@pytest.mark.slice("cpu-conv_net", "portable-attention")
 @pytest.mark.parametrize("make", [nets.mlp, nets.conv_net, attention])
 @pytest.mark.parametrize("plugins", [["cpu"], []], ids=["cpu", "portable"])
 def test_flops_are_torchs_own(make: Any, plugins: Any) -> None:
@@ -99,6 +100,7 @@ def test_pieces_of_a_layer_that_are_alike_are_one_line() -> None:
     assert "of 0 and " in str(hole)
 
 
+@pytest.mark.slice("mlp", "conv")
 @pytest.mark.parametrize("make", [nets.mlp, nets.conv_net, nets.bert], ids=["mlp", "conv", "bert"])
 def test_what_is_delegated_or_small_is_no_hole(make: Any) -> None:
     module, inputs = make()

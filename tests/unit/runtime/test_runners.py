@@ -158,6 +158,7 @@ def only(names):
     return lambda group: {key: known for key, known in candidates(group).items() if key in names}
 
 
+@pytest.mark.suite
 def test_runners_that_load_what_python_loads_verify_as_well(install, mlp_lowered, mlp_pte):
     install(
         beside="support.toys.loader:BESIDE",

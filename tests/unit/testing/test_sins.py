@@ -15,12 +15,10 @@ from etdev.testing.scoreboard import FIRST, Result
 
 MODELS = [(Tripled(), [(torch.ones(2, 2), torch.ones(2, 2))])]
 # The others run with `make suites`.
-QUICK = ("says no version", "has other hooks", "zeroes weights", "tosses coins")
 
 
-@pytest.mark.parametrize(
-    "sin", [sin if sin in QUICK else pytest.param(sin, marks=pytest.mark.suite) for sin in SINS]
-)
+@pytest.mark.slice("says no version", "has other hooks", "zeroes weights", "tosses coins")
+@pytest.mark.parametrize("sin", SINS)
 def test_a_broken_plugin_fails_on_exactly_its_sin(sin):
     make, check, text, *simulator = SINS[sin]
     # Another process takes as long as all other checks.

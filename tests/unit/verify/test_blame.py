@@ -69,13 +69,10 @@ def case(kind):
 
 
 CASES = [(kind, place) for kind in ("float", "int8", "state") for place in (0, 1)]
-QUICK = [("float", 0), ("int8", 1)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    [pytest.param(*c, marks=[] if c in QUICK else [pytest.mark.suite]) for c in CASES],
-)
+@pytest.mark.slice("float-0")
+@pytest.mark.parametrize(("kind", "place"), CASES)
 def test_the_delegate_that_one_call_shows_wrong_is_named(kind, place, monkeypatch):
     module, sizes, calls = case(kind)
     plan = Lowerer(["cpu"]).plan(module, calls[0], dynamic_shapes=sizes)

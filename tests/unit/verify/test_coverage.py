@@ -26,6 +26,7 @@ def told(lowered):
     return [text for text in lowered.verify(runner="python").coverage[0].gaps if "branch" in text]
 
 
+@pytest.mark.slice("0.5", "1000000000.0")
 @pytest.mark.parametrize("limit", [-0.5, 0.5, 1.5, 100.0, 1e9])
 def test_inputs_are_found_that_take_each_branch(limit):
     assert told(branches(limit)) == []
@@ -39,6 +40,7 @@ def test_a_branch_that_no_call_takes_is_told_with_its_line():
     assert text == f"branch `true` at test_coverage.py:{line} not taken"
 
 
+@pytest.mark.slice("1.0")
 @pytest.mark.parametrize("steepness", [1.0, 1e5])
 def test_an_order_of_equal_values_that_pytorch_leaves_open_is_no_fault(steepness):
     def forward(scores, boxes):

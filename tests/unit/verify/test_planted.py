@@ -69,6 +69,7 @@ def caught(verified, name, kind):
     return False
 
 
+@pytest.mark.slice("at a multiple of 4", "at ties", "at values above 100", "from the third call")
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_planted_fault_is_refused(verified, kind):
     with pytest.raises(VerifyError, match="delegate nested_0"):

@@ -225,6 +225,7 @@ def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
     assert lowered.verify([(torch.ones(rows, 4),) for rows in (2, 6, 6)]).calls == 3
 
 
+@pytest.mark.suite
 def test_the_delegate_that_is_wrong_in_a_series_is_named_and_no_other():
     """Each delegate is right in its first call; a larger batch after it is wrong."""
     shapes, x = ({0: Dim("rows", min=1, max=8)},), torch.randn(2, 4, 8, 8)
@@ -482,6 +483,7 @@ def test_nothing_is_verified_where_nothing_could_differ(function):
     assert (done.calls, done.unverified) == (0, (f"method 'forward': {why}",))
 
 
+@pytest.mark.slice("1e-33")
 @pytest.mark.parametrize("scale", [1e-6, 1e-33])
 def test_small_values_are_compared_by_their_own_size(scale, spoil):
     def small():
@@ -498,6 +500,7 @@ def test_small_values_are_compared_by_their_own_size(scale, spoil):
     assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in what
 
 
+@pytest.mark.slice("plugins0")
 @pytest.mark.parametrize("plugins", [["cpu"], []])
 def test_what_is_left_where_values_cancel_may_be_their_rounding_errors(plugins):
     def function(x):

@@ -134,6 +134,7 @@ def test_a_tuning_in_cpp_says_so(cpp, tmp_path):
     assert any(trial.rounds for trial in tuning.report.trials)
 
 
+@pytest.mark.suite
 def test_the_runtime_that_a_plugin_names_measures_its_delegates(
     target, on_cuda, tmp_path, monkeypatch
 ):

@@ -51,6 +51,7 @@ def test_the_inverse_of_the_error_function():
     agree([torch.signbit, lambda x: torch.erfinv(x / 8)], (NUMBERS,), (NUMBERS.flip(0) / 3,))
 
 
+@pytest.mark.slice("float32", "float16")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_a_softmax_of_nothing_but_minus_infinity_is_zero(dtype):
     least, most = torch.finfo(dtype).min, torch.finfo(dtype).max
@@ -297,6 +298,7 @@ def test_rows_of_experts_in_halves():
     assert_agrees(Lowerer([]).lower(module, inputs[0]), module, *inputs, tolerance=2**-7)
 
 
+@pytest.mark.suite
 def test_matrices_without_pivots_are_factored():
     singular = torch.tensor([[0.0, 1, 2], [0, 0, 3], [0, 4, 5]])
     calls = (singular,), (torch.zeros(3, 3),), (singular.flip(0),)
@@ -350,6 +352,7 @@ class Mapped(nn.Module):
         return torch._higher_order_ops.map(lambda row: BODIES[0](row) + row.sort()[1], x)
 
 
+@pytest.mark.slice("Mapped")
 @pytest.mark.parametrize("plugins", [pytest.param([], marks=pytest.mark.suite), ["cpu"]])
 @pytest.mark.parametrize("kind", [Chosen, Mapped])
 def test_branches_of_control_flow(kind, plugins):
@@ -371,6 +374,7 @@ def test_what_no_formula_computes_is_refused():
     )
 
 
+@pytest.mark.suite
 def test_a_mask_may_be_larger_than_what_it_selects_from():
     module = calling(lambda x, mask: (torch.masked_select(x, mask), x.masked_select(mask).sum()))
     rows = torch.export.Dim("rows", min=1, max=8)
@@ -384,6 +388,7 @@ def test_a_mask_may_be_larger_than_what_it_selects_from():
     assert_agrees(by_partitioner(module, calls[1], ["cpu"]), module, calls[1], calls[4])
 
 
+@pytest.mark.suite
 def test_norms_of_values_far_from_zero_are_as_exact_as_those_around_it():
     scale = torch.linspace(0.5, 2, 140).reshape(4, 5, 7)
     norms = (
@@ -437,6 +442,7 @@ def test_weights_of_torchao_that_no_plugin_takes_are_dequantised_by_portable_ker
     assert_agrees(Lowerer(["cpu"]).lower(module, calls[0]), module, *calls)
 
 
+@pytest.mark.suite
 def test_samples_at_places_that_are_not_there():
     places = [(math.nan, 0), (0, math.nan), (math.nan, math.nan), (math.inf, 0), (0, -math.inf)]
     places += [(0.3, -0.2), (5, 5), (-7, 2), (1e30, 0), (-1, 1)]

@@ -19,6 +19,7 @@ def spoilt(x, value):
     return x
 
 
+@pytest.mark.slice("float32")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_images_are_upsampled_as_in_eager(dtype):
     def upsampled(line, image, volume):
@@ -75,6 +76,7 @@ def test_images_are_made_smaller_without_aliases_as_in_eager():
     assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_batch_of_images_is_made_smaller_without_aliases(dtype):
     def sampled(x):

@@ -53,6 +53,7 @@ def test_no_module_is_made_of_a_delegate(modules):
     assert modules == []
 
 
+@pytest.mark.slice("shapes1")
 @pytest.mark.parametrize("shapes", [None, ({0: Dim("rows", min=2, max=8)},)])
 def test_the_bytes_are_those_of_running_it(shapes, monkeypatch):
     short = lowered(shapes).to_executorch().buffer

@@ -55,6 +55,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slice("mixed", "dynamic", "cond")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_graph_is_that_of_executorchs_own_passes(name, monkeypatch):
     program = PROGRAMS[name]()

@@ -43,6 +43,7 @@ def lowered(name):
     return bytes(result.to_executorch().buffer), result.plan
 
 
+@pytest.mark.slice("mlp", "in place", "decoder")
 @pytest.mark.parametrize("name", MODELS)
 def test_bytes_and_plans_are_those_of_upstreams_own_way(name, monkeypatch):
     quick, plan = lowered(name)
