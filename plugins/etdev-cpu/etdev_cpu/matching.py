@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
-from executorch.backends.xnnpack.partition.config.gemm_configs import LinearConfig
+from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS, gemm_configs
 from executorch.backends.xnnpack.partition.config.generic_node_configs import ConstantPadConfig
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, tag_as_implicit_q_dq
@@ -35,7 +34,7 @@ class PadConfig(ConstantPadConfig):  # type: ignore[misc]
         return [node] if ConfigPrecisionType.FP32 in self.enabled_precision_types else []
 
 
-class LayerConfig(LinearConfig):  # type: ignore[misc]
+class LinearConfig(gemm_configs.LinearConfig):  # type: ignore[misc]
     """ExecuTorch's config for linear layers, which takes int8 weights of float inputs, too.
 
     XNNPACK computes such a layer in float32, and reads its weight as it is stored.
@@ -52,7 +51,7 @@ class LayerConfig(LinearConfig):  # type: ignore[misc]
         return weighed and biased, [*weights, *biases]
 
 
-_OURS = {ConstantPadConfig: PadConfig, LinearConfig: LayerConfig}
+_OURS = {ConstantPadConfig: PadConfig, gemm_configs.LinearConfig: LinearConfig}
 
 
 def configs() -> list[type[Any]]:
