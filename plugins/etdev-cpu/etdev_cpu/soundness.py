@@ -111,8 +111,8 @@ class Soundness:
         target = self._constants.get(node.name) if node else None
         if target is None:
             return False
-        values = {**self.program.constants, **self.program.state_dict}
-        return bool(values[target].any())
+        weights, others = self.program.state_dict, self.program.constants
+        return bool((weights if target in weights else others)[target].any())
 
     def _among_constants(self, nodes: Iterable[Node]) -> list[str]:
         return [node.name for node in nodes if node.name in self._constants]
