@@ -335,9 +335,12 @@ def decompose(node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | Non
 
     Called for each node of an op in a plugin's `KeepWhole.decomposes` that no plugin wants whole,
     for each node inside control-flow branches, and for each node that no plugin claimed; on every
-    plugin in claim order until one answers. Nodes with the same op, shapes, dtypes and numbers
-    share the pieces, which are offered to all plugins again. A piece that is the same op is not
-    decomposed again: `etdev.graph.pieces_of` names the ops that a node was written for.
+    plugin in claim order until one answers. An op that ExecuTorch has is offered to all plugins
+    before, unless a plugin that named it in `decomposes` has a formula for the node.
+
+    Nodes with the same op, shapes, dtypes and numbers share the pieces, which are offered to all
+    plugins again. A piece that is the same op is not decomposed again: `etdev.graph.pieces_of`
+    names the ops that a node was written for.
 
     Args:
         node: Edge-dialect node of the program or of a branch. Look, don't change it.

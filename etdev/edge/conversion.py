@@ -146,8 +146,8 @@ class Conversion:
         expander, config, ops = self.expander, self.settings.compile_config, self._whole[method]
         if self.simplifies:
             program = with_whole_patterns(program)
-            program = with_float_products(program) if LINEAR in ops else program
-            program = with_linear_layers(program) if LINEAR in ops else program
+            if LINEAR in ops:
+                program = with_linear_layers(with_float_products(program))
         requests = KeepWholeRequests(program, method, expander.plugins)
         for node in calls_in(program.graph_module):
             requests.mark(node)
@@ -161,9 +161,9 @@ class Conversion:
         return expander.expand(edge, method, nodes).program
 
     def _stays(self, node: Node, requests: KeepWholeRequests, core: Opset) -> bool:
-        """Return True for an op of ExecuTorch's that none of the plugins which may write it does.
+        """Return True for an op of ExecuTorch's if no plugin that named it has a formula for it.
 
-        Plugins claim it first, and are asked for other formulas if none of them does.
+        Such a node is offered to all plugins first, and decomposed if none of them claims it.
         """
         op, config = aten_op(node.target), self.settings.compile_config
         if op in requests.whole or not core.has(op):

@@ -91,12 +91,15 @@ class _Products:
     def _parts(self, weight: Node, value: torch.Tensor, largest: int) -> list[Node]:
         """Return a weight in parts of its inputs, each small enough for exact sums."""
         number = max(1, math.ceil(_greatest(value) * largest / _EXACT))
-        while any(_greatest(part) * largest > _EXACT for part in value.tensor_split(number, 1)):
-            number += 1
-        if number == 1:
+        parts = value.detach().tensor_split(number, 1)
+        while any(_greatest(part) * largest > _EXACT for part in parts):
+            parts = value.detach().tensor_split(len(parts) + 1, 1)
+        if len(parts) == 1:
             return [weight]
-        parts = enumerate(value.detach().tensor_split(number, 1))
-        return [self._constant(weight, f"{weight.name}_part{i}", part) for i, part in parts]
+        return [
+            self._constant(weight, f"{weight.name}_part{index}", part)
+            for index, part in enumerate(parts)
+        ]
 
     def _constant(self, like: Node, name: str, value: torch.Tensor) -> Node:
         """Return the node of a new constant, in the fake mode of another one."""

@@ -40,8 +40,8 @@ _OPTIMISED = (aten.linear.default,)
 def keep_whole(program: ExportedProgram, kernels: str) -> KeepWhole:
     """Return the ops outside Core ATen that have kernels, and those that are decomposed here.
 
-    A layer whose weight constants decide is decomposed: its pieces are computed ahead of time. One
-    whose weight is stored in fewer bits is not, since that would take the bits that were saved.
+    A layer whose weight constants decide is decomposed: its pieces are computed ahead of time. It
+    stays whole if the constants take fewer bytes than the weight, since the file would grow.
     """
     decided = computed_from(program, unwritten_constants(program))
 

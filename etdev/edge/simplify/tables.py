@@ -1,4 +1,4 @@
-"""Tables computed from constants at each call, though an op reads some rows alone.
+"""Tables that constants decide: only the rows that an op reads are computed.
 
 A table of embeddings that is quantised, or tied to a layer in another dtype, is too large to be
 computed ahead of time. Its rows are computed after they are read, instead of all of it before.

@@ -21,8 +21,8 @@ _IMAGE = 4
 def as_images(node: Node) -> Callable[..., Any] | None:
     """Return how a layer that XNNPACK has for images only is written with one of them.
 
-    XNNPACK reshapes series for its layers of images, and that to one dynamic size only. Outside of
-    a delegate a view costs nothing. It has no batch norm of volumes.
+    XNNPACK reshapes a series to an image inside its delegate, which fails for two dynamic sizes. A
+    view outside of the delegate costs nothing. XNNPACK has no batch norm of volumes.
     """
     source = node.args[0] if node.args else None
     if aten_op(node.target) not in FORMULAS or not isinstance(source, Node):

@@ -34,9 +34,7 @@ def builder(tmp_path_factory):
     return Builder(EagerMethod.of_model(*nets.mlp()), setup, tmp_path_factory.mktemp("builds"))
 
 
-# The registry file of the second has the most in it; the others are tried with `make suites`.
-
-
+# Its registry file has the most in it.
 @pytest.mark.slice("pins")
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_is_measured_is_what_the_registry_file_makes(builder, tmp_path, name):
