@@ -94,6 +94,7 @@ def plain(text: str) -> str:
 
 def pattern(text: str) -> str:
     """Return a text without what changes as a case shrinks: numbers, sizes, names of nodes."""
+    text = re.sub(r"[\[({]\s*('[^']*'(,\s*)?)+[\])}]", "()", text)
     text = re.sub(r"\b0x[0-9a-f]+", "#", text)
     text = re.sub(r"\b(\w+?)(_default|_tensor|_int)?(_\d+)?\b(?=[ ,:]|$)", r"\1", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "#", text)

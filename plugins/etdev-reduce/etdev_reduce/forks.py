@@ -11,12 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from attrs import frozen
+import psutil
+from attrs import define, frozen
 
 from etdev.runtime.ending import first_error
 
 # Given a stage, a text, or the result, anything else.
 Tell = Callable[[Any], None]
+# Seconds between two looks at a fork.
+_TICK_S = 0.5
+# A fork whose parent is gone ends after this many times its limit.
+_ORPHANED = 10
 
 
 @frozen(eq=False)
@@ -50,12 +55,36 @@ class Fork:
         return first_error(self.log.splitlines())
 
 
+@define(eq=False)
+class Clock:
+    """A clock of a process that stands still while the process waits for a processor.
+
+    On a busy machine a program is as far from its limit as on an idle one.
+
+    Args:
+        process: The process.
+        seconds: The time in which it computed, or waited for something else.
+    """
+
+    process: psutil.Process
+    seconds: float = 0.0
+    _used: float = 0.0
+
+    def advance(self, passed_s: float) -> None:
+        """Advance by what the process had of the last seconds."""
+        # It may end meanwhile.
+        with suppress(psutil.Error):
+            before, self._used = self._used, sum(self.process.cpu_times()[:2])
+            is_ready = self.process.status() == psutil.STATUS_RUNNING
+            self.seconds += min(passed_s, self._used - before) if is_ready else passed_s
+
+
 def forked(work: Callable[[Tell], None], limit_s: float, stage: str = "") -> Fork:
     """Work in a fork of this process.
 
     Args:
         work: Given a function that tells a stage or the result.
-        limit_s: Work that takes longer is ended, soon also if this process is killed meanwhile.
+        limit_s: Work that takes longer, by its `Clock`, hangs and is ended.
         stage: The stage that it begins with.
     """
     start, context = time.perf_counter(), multiprocessing.get_context("fork")
@@ -64,7 +93,7 @@ def forked(work: Callable[[Tell], None], limit_s: float, stage: str = "") -> For
 
     def run() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(limit_s) + 5)
+        signal.alarm(int(limit_s * _ORPHANED))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -73,13 +102,17 @@ def forked(work: Callable[[Tell], None], limit_s: float, stage: str = "") -> For
     with tempfile.TemporaryFile() as log:
         process = context.Process(target=run)
         process.start()
+        clock = Clock(psutil.Process(process.pid))
         there.close()
         # If it died, its exit code says of what.
         with suppress(EOFError):
             while result is None and not hangs:
-                hangs = not here.poll(max(0.0, limit_s - (time.perf_counter() - start)))
-                told = None if hangs else here.recv()
-                stage, result = (told, None) if isinstance(told, str) else (stage, told)
+                if here.poll(_TICK_S):
+                    told = here.recv()
+                    stage, result = (told, None) if isinstance(told, str) else (stage, told)
+                else:
+                    clock.advance(_TICK_S)
+                    hangs = clock.seconds > limit_s
             process.kill()
         process.join()
         log.seek(0)

@@ -167,7 +167,7 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
             raise EtdevError("reduce", "had no time", "give a longer --budget") from None
         if found.is_failure:
             return _reduced(search, flows, start)
-        tried.append(f"{names} is {found} in {flow.name}")
+        tried.append(f"{names} {'is' if len(group) == 1 else 'are'} {found} in {flow.name}")
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from signal import Signals
 from textwrap import indent
 
 from etdev_reduce.case import Case
@@ -47,8 +48,9 @@ for inputs in calls{0}:
     actual = method.execute(copy.deepcopy(inputs))
 """
 _CHECK = """\
-    for output, wanted in zip(actual, expected, strict=True):
-        print("actual:", output, "expected:", wanted, sep="\\n")
+    print("actual:", actual, "expected:", expected, sep="\\n")
+    assert len(actual) == len(expected)
+    for output, wanted in zip(actual, expected):
         largest = wanted.double().nan_to_num(0, 0, 0).abs().max().item() if wanted.numel() else 0
         most = {tolerance:g} * largest
         torch.testing.assert_close(output, wanted, rtol=0, atol=most, equal_nan=True)
@@ -168,12 +170,14 @@ def problem(path: Path, failure: Failure) -> str:
     finally:
         path.with_name("repro.pte").unlink(missing_ok=True)
     last = (done.stderr.strip().splitlines() or [""])[-1]
+    # The signal, the type of the error, or how the process ends without one.
+    cause = failure.detail.partition(":")[0]
     expected = {
         WRONG: "AssertionError" in done.stderr and "actual:" in done.stdout,
         SLOW: last == "AssertionError: slow",
-        CRASH: done.returncode < 0,
+        CRASH: done.returncode < 0 and Signals(-done.returncode).name == cause,
         HANG: "Timeout" in done.stderr,
-        ERROR: done.returncode == 1 and "Error" in done.stderr and "actual:" not in done.stdout,
+        ERROR: cause in f"{done.stderr} ended with {done.returncode}",
     }[failure.kind]
     if expected:
         return ""

@@ -34,8 +34,8 @@ _SIZES = (1, 2, 3, 4, 8, 16, 32)
 _WAYS = 8
 # A case that takes this many times as long as the first one in portable kernels hangs.
 _PATIENCE = 10.0
-# Time in seconds for the process of trials itself, which ends a case that hangs.
-_SPARE_S = 300.0
+# Times the limit of a trial, and a time in seconds, in which the process of trials has ended it.
+_TIMES, _SPARE_S = 10.0, 300.0
 
 
 class Spent(Exception):
@@ -129,7 +129,7 @@ class Search:
             trial = Trial(key[0], dict(ChainMap(*values)), flow, self.tolerance, self.slow, drawn)
             self.trials += 1
             answer = self.child.run(
-                worker.judge, trial, self.limit_s, limit_s=self.limit_s + _SPARE_S
+                worker.judge, trial, self.limit_s, limit_s=_TIMES * self.limit_s + _SPARE_S
             )
             failed = Failure(INVALID, detail=str(answer.failure))
             found = self._known[key] = answer.values[0] if answer.values else failed

@@ -190,6 +190,8 @@ def test_errors_are_alike_if_type_place_and_text_but_for_numbers_are():
     assert not first.is_like(fail("node aten_mul_117: sizes [1, 2] are no good"))
     assert not first.is_like(fail("node aten_add_3: sizes [8, 384, 12] are no good", KeyError))
     assert not first.is_like(evolve(first, stage="run"))
+    outputs = ("('add_1', 'mul')", "('add', 'x', 'y')", "['add']")
+    assert {pattern(f"not in {names}.") for names in outputs} == {"not in ()."}
     assert pattern("at 0x12: -1.5e-3") == pattern("at 0x9: 7") == pattern("at 0x7fab: 1")
     written = [fail(f"can't write /tmp/tmp{own}/schema.fbs") for own in ("ab3_de7h", "x5g7l2y9")]
     assert written[0].is_like(written[1])

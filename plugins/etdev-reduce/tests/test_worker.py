@@ -3,6 +3,7 @@
 import pytest
 from etdev_reduce import worker
 from etdev_reduce.failure import CRASH, ERROR, HANG, INVALID, RIGHT, SLOW, WRONG, Failure
+from etdev_reduce.forks import Clock
 from etdev_reduce.worker import Trial
 from support.breaking import breaking
 
@@ -73,3 +74,30 @@ def test_a_float64_is_held_to_its_own_tolerance_beside_a_float32(child):
     failure = tried(child, source=DOUBLES)
     assert (failure.kind, failure.identity) == (WRONG, "values")
     assert failure.detail.startswith("in call 0, output 1 is off by ")
+
+
+class Process:
+    """A process that has used so many seconds of a processor, and is in a state."""
+
+    def __init__(self, used, state):
+        self.used, self.state = used, state
+
+    def cpu_times(self):
+        return self.used, 0.0, 7.0, 7.0
+
+    def status(self):
+        return self.state
+
+
+def test_time_without_a_processor_is_no_part_of_a_limit():
+    starved, waiting = Process(0.1, "running"), Process(0.1, "sleeping")
+    clock = Clock(starved)
+    clock.advance(0.5)
+    clock.advance(0.5)
+    assert clock.seconds == pytest.approx(0.1)
+    starved.used = 9.0
+    clock.advance(0.5)
+    assert clock.seconds == pytest.approx(0.6)
+    clock = Clock(waiting)
+    clock.advance(0.5)
+    assert clock.seconds == 0.5
