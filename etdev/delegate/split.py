@@ -23,7 +23,7 @@ from torch.fx import Node
 from etdev.errors import LoweringError
 from etdev.graph.join import Join
 from etdev.graph.rebuild import extracted
-from etdev.graph.signature import argument, unwritten_constants
+from etdev.graph.signature import argument, stored_values, unwritten_constants
 from etdev.registry.answers import Annotations
 from etdev.registry.snapshot import TensorWas
 from etdev.schema.partition import Partition
@@ -128,7 +128,7 @@ class Weights:
         # As they are now, by method and target, but for those that the method writes.
         self._known: dict[tuple[str, str], TensorWas] = {}
         for method, program in programs.items():
-            values = {**program.constants, **program.state_dict}
+            values = stored_values(program)
             for target in unwritten_constants(program).values():
                 self._known[method, target] = TensorWas.of(values[target])
 

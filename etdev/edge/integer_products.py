@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev.graph.inlining import call
-from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.signature import first_input, unwritten_constants
+from etdev.graph.rebuild import constant_input, copy_graph, rebuilt
+from etdev.graph.signature import first_input, stored_values, unwritten_constants
 
 aten = torch.ops.aten
 _PRODUCT, _TURN, _SUM = aten._int_mm.default, aten.permute.default, aten.sum.dim_IntList
@@ -33,7 +33,7 @@ def with_float_products(program: ExportedProgram) -> ExportedProgram:
     if not any(node.target == _PRODUCT for node in program.graph.nodes):
         return program
     graph = copy_graph(program.graph)
-    values = {**program.constants, **program.state_dict}
+    values = stored_values(program)
     names = unwritten_constants(program)
     known = {name: values[target] for name, target in names.items() if target in values}
     products = _Products(graph, first_input(graph, program), known)
@@ -106,10 +106,7 @@ class _Products:
         if name not in self.nodes:
             self.made[name] = value.contiguous()
             with self.graph.inserting_before(self.first):
-                node = self.graph.create_node("placeholder", name, name=name)
-            with like.meta["val"].fake_mode:
-                node.meta["val"] = torch.empty_like(value, device="cpu")
-            self.nodes[name] = node
+                self.nodes[name] = constant_input(name, self.made[name], like)
         return self.nodes[name]
 
 

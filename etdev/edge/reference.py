@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 from etdev.errors import SourceError
 from etdev.graph.nodes import calls_in
 from etdev.graph.ops import written_by
+from etdev.graph.signature import stored_values
 from etdev.schema.method import Method
 from etdev.upstream.trees import pytree
 
@@ -35,7 +36,7 @@ class Reference:
     @classmethod
     def of(cls, method: Method, program: ExportedProgram, shared: Iterable[str] = ()) -> Reference:
         """Remember the state of a method that was just exported; it shares some with others."""
-        values = {**program.constants, **program.state_dict}
+        values = stored_values(program)
         names = [name for name in (*written(program), *shared) if name in values]
         return cls(method, program, {name: values[name].detach().clone() for name in names})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -13,6 +12,7 @@ from torch.export.graph_signature import InputSpec
 
 from etdev.edge.reference import Reference, written
 from etdev.errors import SourceError, first_line
+from etdev.graph.signature import stored_values
 from etdev.schema.method import Method
 from etdev.schema.tensors import SharedState
 from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
@@ -123,7 +123,7 @@ def overlaps(programs: Mapping[str, ExportedProgram]) -> list[tuple[Weight, Weig
 
 def weights_of(program: ExportedProgram) -> Iterator[tuple[InputSpec, torch.Tensor]]:
     """Yield the weights of a program that have memory of their own."""
-    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    values = stored_values(program)
     for spec in program.graph_signature.input_specs:
         value = values.get(spec.target or "")
         if not isinstance(value, torch.Tensor) or not value.numel():

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from etdev.edge.advice import cure_of, eager_error, problem_of
 from etdev.errors import SourceError, first_line, warn_or_raise
+from etdev.graph.signature import stored_values
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.method import Method
 from etdev.schema.quirk import Quirks
@@ -72,7 +73,7 @@ def _failure(method: Method, model: nn.Module, error: BaseException) -> SourceEr
 
 def refuse_without_values(method: str, program: ExportedProgram) -> None:
     """Refuse a program that has weights without values; it can be planned, but not compiled."""
-    for name, value in {**program.constants, **program.state_dict}.items():
+    for name, value in stored_values(program).items():
         if isinstance(value, FakeTensor) or (isinstance(value, torch.Tensor) and value.is_meta):
             cure = "make the model outside of FakeTensorMode and of the meta device"
             raise SourceError(method, f"{name} has no values", cure)

@@ -7,7 +7,12 @@ from etdev.graph.layout import channels_last_weights, is_channels_last, with_con
 from etdev.graph.nodes import CALLS, NO_CALL, is_complex, op_name, pieces_of
 from etdev.graph.ops import aten_op, own_pieces, written_by
 from etdev.graph.rebuild import interpreted_copy
-from etdev.graph.signature import computed_from, folded_integers, unwritten_constants
+from etdev.graph.signature import (
+    computed_from,
+    folded_integers,
+    stored_values,
+    unwritten_constants,
+)
 
 __all__ = [
     "CALLS",
@@ -22,6 +27,7 @@ __all__ = [
     "op_name",
     "own_pieces",
     "pieces_of",
+    "stored_values",
     "unwritten_constants",
     "with_contiguous_weights",
     "written_by",

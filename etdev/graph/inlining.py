@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 
 from etdev.graph.nodes import PIECES_OF, pieces_of
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
-from etdev.graph.signature import first_input
+from etdev.graph.signature import first_input, stored_values
 from etdev.graph.symbols import fake_mode
 
 # The node with each constant of the pieces, by op and name in the pieces.
@@ -66,7 +66,7 @@ def inline_in_branch(branch: GraphModule, pieces: Mapping[Node, ExportedProgram]
 
 def _constants(pieces: ExportedProgram) -> Iterator[tuple[Node, Any]]:
     """Yield the placeholder and the value of each constant that pieces bring along."""
-    values = {**pieces.constants, **pieces.state_dict}
+    values = stored_values(pieces)
     inputs = pieces.graph.find_nodes(op="placeholder")
     for spec, node in zip(pieces.graph_signature.input_specs, inputs, strict=True):
         if spec.target is not None:

@@ -121,6 +121,21 @@ def without_inputs(
     return rebuilt(program, graph, signature)
 
 
+def constant_input(name: str, value: torch.Tensor, near: Node) -> Node:
+    """Return a new input for a constant, where the graph of a node inserts."""
+    node: Node = near.graph.placeholder(name)
+    # The emitter looks for it under this name, which another node may have had.
+    node.target = node.name
+    node.meta = {"val": fake_like(value, near)}
+    return node
+
+
+def fake_like(value: torch.Tensor, near: Node) -> torch.Tensor:
+    """Return a tensor without values on the CPU, in the fake mode of a node's value."""
+    with near.meta["val"].fake_mode:
+        return torch.empty_like(value, device="cpu")
+
+
 def rebuilt(
     program: ExportedProgram,
     graph: Graph,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -41,6 +42,11 @@ def user_inputs(program: ExportedProgram) -> list[tuple[str, Any]]:
     specs = program.graph_signature.input_specs
     names = [getattr(s.arg, "name", "") for s in specs if s.kind == InputKind.USER_INPUT]
     return [(name, fakes.get(name)) for name in names]
+
+
+def stored_values(program: ExportedProgram) -> Mapping[str, Any]:
+    """Return a view of a program's weights and constants, by target."""
+    return ChainMap(program.state_dict, program.constants)
 
 
 def unwritten_constants(program: ExportedProgram) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.signature import stored_values
 from etdev.quirks.state import UNKEPT, MethodResult, of_kind
 from etdev.schema.quirk import Quirk
 from etdev.schema.stages import VALIDATE
@@ -52,7 +53,7 @@ def initial_values(program: ExportedProgram, zero: Container[str] = ()) -> Itera
         program: An edge-dialect program.
         zero: Targets of buffers that are known to start with zeros.
     """
-    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    values = stored_values(program)
     for node, target in _written_buffers(program):
         starts_zero = target in zero or is_zero(values[target])
         ops = [op_name(user).removeprefix("aten.") for user in node.users]

@@ -24,7 +24,7 @@ from etdev.errors import SourceError
 from etdev.graph.inlining import call
 from etdev.graph.ops import ORDERED
 from etdev.graph.rebuild import copy_graph, rebuilt, without_inputs
-from etdev.graph.signature import renamed, unwritten_constants
+from etdev.graph.signature import renamed, stored_values, unwritten_constants
 from etdev.schema.quirk import Nodes, Quirk, Rejection
 from etdev.schema.stages import DECOMPOSE, FINISH, PREPARE, VALIDATE
 from etdev.upstream.edge import with_parts
@@ -39,16 +39,15 @@ def sparse_tensors(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """Yield the weights and inputs that are not dense, with their layouts."""
     users = set(program.graph_signature.user_inputs)
     inputs = [node for node in program.graph.find_nodes(op="placeholder") if node.name in users]
-    values = {**program.constants, **program.state_dict}
-    values |= {f"input {node.name!r}": node.meta.get("val") for node in inputs}
-    for name, value in values.items():
+    given = {f"input {node.name!r}": node.meta.get("val") for node in inputs}
+    for name, value in (*stored_values(program).items(), *given.items()):
         if isinstance(value, torch.Tensor) and value.layout != torch.strided:
             yield name, str(value.layout).removeprefix("torch.")
 
 
 def away_from_host(program: ExportedProgram) -> Iterator[str]:
     """Yield the weights whose memory is that of a GPU or another device; "meta" has none."""
-    values, here = {**program.constants, **program.state_dict}.items(), ("cpu", "meta")
+    values, here = stored_values(program).items(), ("cpu", "meta")
     yield from (n for n, v in values if isinstance(v, torch.Tensor) and v.device.type not in here)
 
 

@@ -12,10 +12,9 @@ from torch.fx import Graph, Node
 
 from etdev.edge.reference import written
 from etdev.edge.shared_state import overlaps, shared_states
-from etdev.edge.simplify.folding import constant_input
 from etdev.graph.inlining import call
-from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.signature import first_input
+from etdev.graph.rebuild import constant_input, copy_graph, rebuilt
+from etdev.graph.signature import first_input, stored_values
 from etdev.quirks.buffers import is_zero
 from etdev.schema.quirk import Quirk, Rejection
 from etdev.schema.stages import LINK
@@ -38,7 +37,7 @@ def declare(
     for state in found:
         for method, target in state.targets.items():
             program = declared[method]
-            values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+            values = stored_values(program)
             starts_zero = is_zero(values[target])
             if starts_zero and target in written(program):
                 continue

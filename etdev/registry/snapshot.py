@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph.nodes import graph_modules
+from etdev.graph.signature import stored_values
 from etdev.upstream.fake_tensors import write_count
 
 # Number of bytes of a tensor that are compared, or a few more.
@@ -68,7 +69,7 @@ class Snapshot:
         nodes = [node for graph in graphs for node in graph.nodes]
         signature = program.graph_signature
         specs = (*signature.input_specs, *signature.output_specs)
-        tensors = {**program.constants, **program.state_dict}
+        tensors = stored_values(program)
         return cls(
             {
                 "the graph": [graphs, [(node, node.name) for node in nodes]],

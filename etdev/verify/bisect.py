@@ -21,6 +21,7 @@ from etdev.errors import RunError
 from etdev.graph.join import Join
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import op_name, where
+from etdev.graph.signature import stored_values
 from etdev.lowering.lowering import Lowering
 from etdev.pte import ptd
 from etdev.pte.audit import differences
@@ -166,7 +167,7 @@ class Bisection:
         recorded = []
         for call in self.calls:
             started = {f"{name}{STARTED}": torch.tensor(True) for name in call.state}
-            weights = {**self.program.constants, **self.program.state_dict}
+            weights = stored_values(self.program)
             held = {**weights, **call.state, **started}
             inputs = iter(call.inputs)
             arguments = [held[s.target] if s.target in held else next(inputs) for s in specs]

@@ -78,7 +78,7 @@ CHAPTERS = (
         "`etdev.graph` imports torch, so import it inside hooks.",
         (
             *_in("etdev.graph", "op_name aten_op own_pieces pieces_of unwritten_constants"),
-            *_in("etdev.graph", "computed_from written_by folded_integers"),
+            *_in("etdev.graph", "stored_values computed_from written_by folded_integers"),
             *_in("etdev.graph", "with_contiguous_weights channels_last_weights is_channels_last"),
             *_in("etdev.graph", "is_complex interpreted_copy"),
         ),

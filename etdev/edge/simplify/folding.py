@@ -15,7 +15,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.graph.ops import is_functional
-from etdev.upstream.fake_tensors import FakeTensorMode
+from etdev.graph.rebuild import constant_input, fake_like
 from etdev.upstream.operators import base_name, overload_of
 from etdev.upstream.trees import pytree
 
@@ -85,10 +85,9 @@ class Folding:
 
     def constant(self, value: torch.Tensor, near: Node) -> Node:
         """Return a new node with a value, for a node that needs it."""
-        mode = near.meta["val"].fake_mode
         with self.graph.inserting_before(near):
             node = self.graph.call_function(_constant, (), name=near.name)
-        node.meta = {"val": _fake(value, mode)}
+        node.meta = {"val": fake_like(value, near)}
         self._values[node] = value
         return node
 
@@ -171,22 +170,8 @@ def _groups(
             yield [node], freed.get(frozenset([node]), 0)
 
 
-def constant_input(name: str, value: torch.Tensor, near: Node) -> Node:
-    """Return a new input for a constant, where the graph of a node inserts."""
-    node: Node = near.graph.placeholder(name)
-    # The emitter looks for it under this name, which another node may have had.
-    node.target = node.name
-    node.meta = {"val": _fake(value, near.meta["val"].fake_mode)}
-    return node
-
-
 def _constant() -> None:
     """Stand for a constant until the graph is done."""
-
-
-def _fake(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    with mode:
-        return torch.empty_like(value, device="cpu")
 
 
 def _can_be_known(node: Node) -> bool:

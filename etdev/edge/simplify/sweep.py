@@ -15,7 +15,7 @@ from etdev.edge.simplify import rewrites
 from etdev.edge.simplify.folding import Folding, Simpler, is_part, is_plain, is_random
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
-from etdev.graph.signature import first_input, unwritten_constants
+from etdev.graph.signature import first_input, stored_values, unwritten_constants
 
 
 class Sweep:
@@ -36,7 +36,7 @@ class Sweep:
         # The inputs that the method never writes, and the buffers that it does.
         self._constants = unwritten_constants(program)
         self._written = program.graph_signature.inputs_to_buffers.keys() - self._constants.keys()
-        values = {**program.constants, **program.state_dict}
+        values = stored_values(program)
         known = {name: values[key] for name, key in self._constants.items() if key in values}
         self._folding = Folding(self._graph, known)
 

@@ -16,7 +16,7 @@ from executorch.backends.transforms.utils import create_constant_placeholder
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import unwritten_constants
+from etdev.graph import stored_values, unwritten_constants
 from etdev_cpu.layers import (
     CONVOLUTION,
     LAYERS,
@@ -102,7 +102,7 @@ def _input_like(
     """Make another input with the value of a constant, or with another one in all places."""
     specs = program.graph_signature.input_specs
     spec = next(spec for spec in specs if getattr(spec.arg, "name", "") == constant.name)
-    value = {**program.constants, **program.state_dict}[str(spec.target)]
+    value = stored_values(program)[str(spec.target)]
     data = value if fill is None else torch.full_like(value, fill)
     with program.graph.inserting_after(constant):
         made: Node = create_constant_placeholder(

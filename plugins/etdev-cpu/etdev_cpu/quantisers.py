@@ -46,6 +46,13 @@ def is_quantiser(node: Node) -> bool:
     return bool(is_quant(node) or is_dequant(node) or is_qparam(node))
 
 
+def parameter(quantiser: Node, name: str) -> int:
+    """Return the position of an argument of a quantiser by its name, or by the one in plural."""
+    op: Any = quantiser.target
+    names = [argument.name.removesuffix("s") for argument in op._schema.arguments]
+    return names.index(name)
+
+
 def quantiser_problem(node: Node) -> Reason | None:
     """Return why XNNPACK computes something else for a quantiser or dequantiser."""
     source = node.all_input_nodes[0]

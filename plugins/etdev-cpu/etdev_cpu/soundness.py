@@ -11,18 +11,12 @@ from executorch.backends.xnnpack.utils.quant_utils import is_dequant
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import computed_from, unwritten_constants
+from etdev.graph import computed_from, stored_values, unwritten_constants
 from etdev_cpu.constraints import node_problem
 from etdev_cpu.layers import CONVOLUTION, LAYERS, NORM, argument, chain, is_layer, short
 from etdev_cpu.options import Options
-from etdev_cpu.quantisers import ZERO_POINTS, Reason, quantised_problem, scales_of_bias
+from etdev_cpu.quantisers import ZERO_POINTS, Reason, parameter, quantised_problem, scales_of_bias
 
-# Where dequantisers have a zero point for each channel or group.
-_ZERO_POINTS = {
-    "dequantize_affine": 3,
-    "dequantize_per_channel": 2,
-    "dequantize_per_channel_group": 2,
-}
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
 
@@ -106,13 +100,9 @@ class Soundness:
 
     def _has_zero_points(self, dequantiser: Node) -> bool:
         """Return True if a zero point of a weight's channels or groups is not 0."""
-        place = _ZERO_POINTS.get(short(dequantiser))
-        node = argument(dequantiser, place)
+        node = argument(dequantiser, parameter(dequantiser, "zero_point"))
         target = self._constants.get(node.name) if node else None
-        if target is None:
-            return False
-        weights, others = self.program.state_dict, self.program.constants
-        return bool((weights if target in weights else others)[target].any())
+        return target is not None and bool(stored_values(self.program)[target].any())
 
     def _among_constants(self, nodes: Iterable[Node]) -> list[str]:
         return [node.name for node in nodes if node.name in self._constants]

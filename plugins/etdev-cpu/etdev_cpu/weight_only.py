@@ -16,17 +16,11 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from etdev_cpu.layers import short
-from etdev_cpu.quantisers import is_weight_only
+from etdev_cpu.quantisers import is_weight_only, parameter
 
 P = TypeVar("P", bound=ExportedProgram)
 _BIAS = 2
 _BY_CHANNEL = exir_ops.edge.quantized_decomposed.dequantize_per_channel.default
-# Where dequantisers have the least and the greatest integer.
-_LIMITS = {
-    "dequantize_affine": 5,
-    "dequantize_per_channel": 4,
-    "dequantize_per_channel_group": 3,
-}
 
 
 def prepare_weight_only(program: P) -> P:
@@ -40,16 +34,12 @@ def prepare_weight_only(program: P) -> P:
     graph = program.graph
     for layer in filter(is_weight_only, list(graph.nodes)):
         dequantiser: Any = layer.args[1]
-        if short(dequantiser) in _LIMITS:
-            first = _LIMITS[short(dequantiser)]
-            dequantiser.args = (
-                *dequantiser.args[:first],
-                -128,
-                127,
-                *dequantiser.args[first + 2 :],
-            )
-        else:
+        if "per_tensor" in short(dequantiser):
             layer.replace_input_with(dequantiser, _by_channel(program, dequantiser))
+        else:
+            arguments, least = list(dequantiser.args), parameter(dequantiser, "quant_min")
+            arguments[least : least + 2] = -128, 127
+            dequantiser.args = tuple(arguments)
         bias = layer.args[_BIAS] if len(layer.args) > _BIAS else None
         if bias is not None:
             with graph.inserting_before(layer):
