@@ -14,7 +14,7 @@ from attrs import define, field
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.graph.ops import is_functional
+from etdev.graph.ops import is_functional, moves
 from etdev.graph.rebuild import constant_input, fake_like
 from etdev.upstream.operators import base_name, overload_of
 from etdev.upstream.trees import pytree
@@ -22,8 +22,9 @@ from etdev.upstream.trees import pytree
 # A node to read in place of another, or a simpler op to call in its place, with its arguments.
 Simpler = Node | tuple[Any, tuple[Any, ...]]
 
-# Only backends know the meaning of ops in other namespaces, such as quantised ops.
+# Only backends know the meaning of ops in other namespaces, such as quantised layers.
 _NAMESPACES = ("aten", "dim_order_ops")
+_QUANTISERS = "quantized_decomposed"
 # Folded constants, less those that nothing else reads, may add this to a .pte, or this part of the
 # constants that it has already.
 MOST_BYTES = 64 << 10
@@ -58,22 +59,25 @@ class Folding:
         return value.detach()
 
     def evaluate(self, node: Node) -> bool:
-        """Compute a plain op from known values; return True if that was possible."""
+        """Compute a plain op from known values; return True if that was possible.
+
+        Dequantised values are computed for an op that reads them, and not kept: backends read the
+        integers, with the dequantiser as a part of a layer. So are weights that are moved then.
+        """
         if not _can_be_known(node):
             return False
-        values = {source: self.value(source) for source in node.all_input_nodes}
-        if any(value is None for value in values.values()):
+        dequantiser = _dequantiser_of(node)
+        if dequantiser and (dequantiser is node or dequantiser.args[0] not in self._values):
+            return False
+        values = self._inputs_of(node)
+        if values is None:
             return False
         # What grows from little would only be left out again.
         given = sum(value.nbytes for value in pytree.tree_leaves(list(values.values())))
         expected = pytree.tree_leaves(node.meta["val"])
         if sum(value.nbytes for value in expected) > max(MOST_BYTES, 2 * given):
             return False
-        args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
-        try:
-            with torch.no_grad(), _one_thread():
-                result = node.target(*args, **kwargs)  # type: ignore[operator]
-        except Exception:  # It fails at run time too, or has no kernel here.
+        if (result := _result(node, values)) is None:
             return False
         made = pytree.tree_leaves(result)
         if [(v.dtype, v.shape) for v in made] != [(v.dtype, v.shape) for v in expected]:
@@ -82,6 +86,18 @@ class Folding:
         copies = [value.clone(memory_format=torch.contiguous_format) for value in made]
         self._values[node] = copies[0] if isinstance(result, torch.Tensor) else copies
         return True
+
+    def _inputs_of(self, node: Node) -> dict[Node, Any] | None:
+        """Return the values of a node's inputs; None if one of them is unknown."""
+        values = {source: self.value(source) for source in node.all_input_nodes}
+        # In two steps, since most weights that are dequantised meet what isn't known.
+        later = [source for source, value in values.items() if value is None]
+        if not all(map(_dequantiser_of, later)):
+            return None
+        for source in later:
+            inner = self._inputs_of(source)
+            values[source] = None if inner is None else _result(source, inner)
+        return None if any(value is None for value in values.values()) else values
 
     def constant(self, value: torch.Tensor, near: Node) -> Node:
         """Return a new node with a value, for a node that needs it."""
@@ -150,6 +166,16 @@ class Folding:
         return placeholder
 
 
+def _result(node: Node, values: Mapping[Node, Any]) -> Any:
+    """Compute a node from the values of its inputs; None if that fails."""
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+    try:
+        with torch.no_grad(), _one_thread():
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+    except Exception:  # It fails at run time too, or has no kernel here.
+        return None
+
+
 def _groups(
     read: Collection[Node], freed: Mapping[frozenset[Node], int]
 ) -> Iterator[tuple[list[Node], int]]:
@@ -178,6 +204,8 @@ def _can_be_known(node: Node) -> bool:
     values = pytree.tree_leaves(node.meta["val"])
     if is_random(node) or _is_viewed_weight(node) or not all(map(_is_storable, values)):
         return False
+    if is_quantiser(node):
+        return True
     # A backend may compute in float64 and not take such a value from outside.
     given = pytree.tree_leaves([source.meta["val"] for source in node.all_input_nodes])
     kinds = {getattr(value, "dtype", None) for value in given}
@@ -234,9 +262,25 @@ def is_plain(node: Node) -> bool:
     return bool(values) and all(isinstance(value, torch.Tensor) for value in values)
 
 
+def is_quantiser(node: Node) -> bool:
+    """Return True if a node quantises, dequantises, or finds scales."""
+    op = overload_of(node.target)
+    return op is not None and op.namespace == _QUANTISERS and is_functional(op)
+
+
+def _dequantiser_of(node: Node) -> Node | None:
+    """Return the dequantiser whose values a node has, maybe moved."""
+    while moves(node) and len(node.all_input_nodes) == 1:
+        (node,) = node.all_input_nodes
+    found = is_quantiser(node) and base_name(node.target).startswith("dequantize")
+    return node if found else None
+
+
 def is_part(node: Node) -> bool:
-    """Return True if a node is one of several results of a plain op."""
-    return node.target is operator.getitem and is_plain(node.all_input_nodes[0])
+    """Return True if a node is one of several results of an op that can be known."""
+    if node.target is not operator.getitem:
+        return False
+    return is_plain(node.all_input_nodes[0]) or is_quantiser(node.all_input_nodes[0])
 
 
 def looks_like(value: object, other: object) -> bool:

@@ -12,7 +12,14 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.edge.simplify import rewrites
-from etdev.edge.simplify.folding import Folding, Simpler, is_part, is_plain, is_random
+from etdev.edge.simplify.folding import (
+    Folding,
+    Simpler,
+    is_part,
+    is_plain,
+    is_quantiser,
+    is_random,
+)
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
 from etdev.graph.signature import first_input, stored_values, unwritten_constants
@@ -48,7 +55,7 @@ class Sweep:
                 continue
             if is_plain(node) and isinstance(node.meta["val"], torch.Tensor):
                 self._try(node)
-            elif is_plain(node) or is_part(node):
+            elif is_plain(node) or is_part(node) or is_quantiser(node):
                 self._folding.evaluate(node)
         self._keep_old_values()
         self._folding.place(first_input(self._graph, self.program))
@@ -134,7 +141,7 @@ class Sweep:
         for node in reversed(list(self._graph.nodes)):
             if node.users:
                 continue
-            if is_plain(node):
+            if is_plain(node) or is_quantiser(node):
                 constant = self._folding.value(node) is not None and node not in unread
                 self._kinds[node.name] = "constants" if constant else "unused"
             elif node.target is not operator.getitem or node in unread:

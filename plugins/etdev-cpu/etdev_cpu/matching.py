@@ -8,7 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS, gemm_configs
-from executorch.backends.xnnpack.partition.config.generic_node_configs import ConstantPadConfig
+from executorch.backends.xnnpack.partition.config.generic_node_configs import (
+    ConstantPadConfig,
+    MeanDimConfig,
+)
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, tag_as_implicit_q_dq
 from executorch.exir.backend.utils import WhyNoPartition
@@ -16,6 +19,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import first_line
+from etdev_cpu.layers import shape_of
 from etdev_cpu.quantisers import is_weight_only, pads_integers
 from etdev_cpu.reasons import in_words, of_values
 
@@ -30,6 +34,19 @@ class PadConfig(ConstantPadConfig):  # type: ignore[misc]
     def get_node_and_deps(self, node: Node, ep: ExportedProgram) -> list[Node]:
         """Return a pad, with the dequantiser and quantiser around one that can pad integers."""
         if pads_integers(node):
+            return list(super().get_node_and_deps(node, ep))
+        return [node] if ConfigPrecisionType.FP32 in self.enabled_precision_types else []
+
+
+class MeanConfig(MeanDimConfig):  # type: ignore[misc]
+    """ExecuTorch's config for means, which takes one of a dynamic size in floats only.
+
+    XNNPACK's mean of int8 values is wrong once a batch has grown.
+    """
+
+    def get_node_and_deps(self, node: Node, ep: ExportedProgram) -> list[Node]:
+        """Return a mean, with the dequantiser and quantiser around one of fixed sizes."""
+        if all(isinstance(size, int) for size in shape_of(node.all_input_nodes[0])):
             return list(super().get_node_and_deps(node, ep))
         return [node] if ConfigPrecisionType.FP32 in self.enabled_precision_types else []
 
@@ -51,7 +68,11 @@ class LinearConfig(gemm_configs.LinearConfig):  # type: ignore[misc]
         return weighed and biased, [*weights, *biases]
 
 
-_OURS = {ConstantPadConfig: PadConfig, gemm_configs.LinearConfig: LinearConfig}
+_OURS = {
+    ConstantPadConfig: PadConfig,
+    MeanDimConfig: MeanConfig,
+    gemm_configs.LinearConfig: LinearConfig,
+}
 
 
 def configs() -> list[type[Any]]:

@@ -70,11 +70,6 @@ def quantiser_problem(node: Node) -> Reason | None:
 
 def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
     """Return why XNNPACK can't compute an op of quantised values in a match."""
-    if short(node) == "mean":
-        source: Any = node.args[0]
-        dynamic = any(not isinstance(size, int) for size in shape_of(source))
-        if dynamic and is_dequant(source) and source in match:
-            return "dynamic", "XNNPACK's mean of int8 values is wrong once a batch has grown"
     if not is_layer(node):
         return None
     act, weight = (argument(node, index) for index in LAYERS[short(node)][:2])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.models.small import Function
+from support.quirks.quantised import pt2e
 from support.toys.runtime import assert_agrees, by_partitioner
 from torch import nn
 from torch.export import Dim
@@ -87,3 +88,30 @@ def test_images_in_float16_stay_layers_of_float16():
     lowered = Lowerer(["cpu"]).lower(module, given)
     assert {(e.owner, e.precision) for e in lowered.plan["forward"].ledger} == {("cpu", "float16")}
     assert_agrees(lowered, module, given, tolerance=1e-2)
+
+
+class Pooled(nn.Module):
+    """A convolution whose means a linear layer reads."""
+
+    def __init__(self, dims, keeps):
+        super().__init__()
+        self.dims, self.keeps = dims, keeps
+        self.layer, self.head = nn.Conv2d(3, 16, 3, 2, 1), nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.head(self.layer(x).relu().mean(self.dims, self.keeps).flatten(1))
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize("dims", [(2, 3), (-1, -2), [3, 2]])
+def test_means_of_images_are_xnnpacks_in_a_batch_that_grows(dims, quantised):
+    torch.manual_seed(0)
+    module, given = Pooled(dims, keeps=dims == (2, 3)).eval(), torch.randn(2, 3, 12, 12)
+    shapes = ({0: Dim("batch", min=1, max=6)},)
+    module = pt2e(module, given, shapes) if quantised else module
+    lowered = Lowerer(["cpu"]).lower(module, (given,), dynamic_shapes=shapes)
+    left = {entry.op for entry in lowered.plan["forward"].ledger if entry.owner == "portable"}
+    assert left <= {"aten.view_copy.default", "aten.sym_size.int"}
+    calls = [(torch.randn(batch, 3, 12, 12),) for batch in (2, 1, 6, 3, 6)]
+    # One step of an integer of the last quantiser.
+    assert_agrees(lowered, module, *calls, tolerance=0.02 if quantised else 1e-5)

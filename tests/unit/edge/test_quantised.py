@@ -12,6 +12,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
+from support.quirks.quantised import pt2e
 from support.toys.runtime import execute
 from torch import Tensor, nn
 from torch.nn import functional
@@ -183,3 +184,40 @@ def test_xnnpack_pads_integers_where_it_pads_with_zero(name: str, conversions: i
     weight = "quantized_decomposed_dequantize_per_tensor_default_1"
     quantisers = {node for node in partition.nodes if "quantize_per_tensor" in node}
     assert len(quantisers - implicit - {weight}) == conversions
+
+
+class Positions(nn.Module):
+    """Features beside a layer of positions, which constants alone decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(12, 8))
+        self.of_positions, self.of_features = nn.Linear(8, 16), nn.Linear(8, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        turned = torch.cat([self.positions.sin(), self.positions.cos()]).view(2, 12, 8)
+        return self.of_features(x) + self.of_positions(turned).sum(0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_quantised_layers_of_constants_are_computed_ahead_of_time(dynamic: bool) -> None:
+    torch.manual_seed(0)
+    given = [(torch.randn(1, 12, 8),) for _ in range(3)]
+    net = pt2e(Positions(), given[0][0], is_dynamic=dynamic, is_per_channel=True)
+    lowered = Lowerer(["cpu"]).lower(net, given[0])
+    plan = lowered.plan["forward"]
+    (layer,) = [e.owner for e in plan.ledger if e.op == "aten.linear.default"]
+    assert (layer, plan.fallback) == ("cpu", ())
+    for inputs in given:
+        expected = net(*inputs)
+        assert (
+            execute(lowered, inputs)[0][0] - expected
+        ).abs().max() <= 0.02 * expected.abs().max()
+
+
+def test_weights_stay_integers_where_a_layer_may_read_them() -> None:
+    torch.manual_seed(0)
+    net = pt2e(nn.Linear(8, 8), torch.randn(2, 8))
+    program = Lowerer(["cpu"]).lower(net, (torch.randn(2, 8),)).lowering.programs["forward"]
+    stored = (*program.constants.values(), *program.state_dict.values())
+    assert {value.dtype for value in stored if value.numel() == 64} == {torch.int8}
