@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate, map_arg
 from torch.utils import _pytree as pytree
 
+from etdev.graph import written_by
 from etdev_reduce import values
 from etdev_reduce.recording import Recording, short_name
 
@@ -189,7 +189,7 @@ class Case:
     @property
     def _weights(self) -> list[Node]:
         """The tensors that are no inputs: weights, and states that its nodes write to."""
-        written = {n for node in self.nodes for n in _written(node) if n.op == "get_attr"}
+        written = {n for node in self.nodes for n in written_by(node) if n.op == "get_attr"}
         return [n for n in self.tensors if n.name in self.recording.constants or n in written]
 
     @property
@@ -266,14 +266,6 @@ def _dynamic(known: Any) -> str:
 
 def _tuple(parts: Sequence[str]) -> str:
     return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
-
-
-def _written(node: Node) -> list[Any]:
-    """Return the arguments that an op writes to."""
-    if not isinstance(node.target, OpOverload):
-        return []
-    given = zip(node.target._schema.arguments, node.args, strict=False)
-    return [own for known, own in given if known.is_write and isinstance(own, Node)]
 
 
 def _is_tensors(value: Any) -> bool:

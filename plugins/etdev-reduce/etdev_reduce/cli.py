@@ -44,7 +44,7 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
 )  # fmt: skip
 @click.option(
     "--hang", "limit_s", default="2m", show_default=True, type=options.DURATION, metavar="TIME",
-    help="Time after which a program hangs.",
+    help="Time of a processor, or of waiting, after which a program hangs.",
 )  # fmt: skip
 @click.option(
     "--keep-weights", is_flag=True,

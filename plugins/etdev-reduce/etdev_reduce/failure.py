@@ -28,7 +28,7 @@ class Failure:
         cause: The first error that ExecuTorch's runtime logged, if an error or a crash has one.
         seconds: The time that it took.
         tolerance: For wrong values, the largest error that would be right, relative to the largest
-            value of the output.
+            value of the output; for slow programs, how many times as slow would be.
         call: For wrong values, the number of the call among those of the program.
     """
 

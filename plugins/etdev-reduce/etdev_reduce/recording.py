@@ -75,8 +75,13 @@ class Recording:
 
     @cached_property
     def module(self) -> GraphModule:
-        """The program, with weights and buffers as its attributes."""
-        return self.program.module(check_guards=False)
+        """The program, with weights and buffers as its attributes.
+
+        It has no results that nobody reads, which a case would return.
+        """
+        module = self.program.module(check_guards=False)
+        module.graph.eliminate_dead_code()
+        return module
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

@@ -15,9 +15,10 @@ from torch.export import ExportedProgram
 
 from etdev import EtdevError
 from etdev.app import EagerMethod, files
+from etdev.graph import op_name
 from etdev.runtime.child import Child
 from etdev_reduce.case import Case
-from etdev_reduce.failure import HANG, RIGHT, WRONG, Failure
+from etdev_reduce.failure import HANG, RIGHT, SLOW, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.recording import Recording
 from etdev_reduce.report import report
@@ -60,12 +61,12 @@ class Reduction:
     @property
     def left(self) -> list[str]:
         """The ops that are left."""
-        return [str(node.target) for case in self.cases.values() for node in case.nodes]
+        return [op_name(node) for case in self.cases.values() for node in case.nodes]
 
     @property
     def computing(self) -> list[str]:
         """The ops that compute, or all if there are only views, casts and quantisers."""
-        return [str(node.target) for case in self.cases.values() for node in case.computing]
+        return [op_name(node) for case in self.cases.values() for node in case.computing]
 
     @property
     def captured(self) -> list[str]:
@@ -75,7 +76,8 @@ class Reduction:
     @property
     def title(self) -> str:
         """The fault in one line."""
-        what = "wrong values" if self.failure.kind == WRONG else self.failure.kind
+        kind = self.failure.kind
+        what = {WRONG: "wrong values", SLOW: "slowness"}.get(kind, kind)
         ops = [*dict.fromkeys(self.computing)]
         more = f" and {len(ops) - _NAMED} others" if len(ops) > _NAMED else ""
         return f"{self.flow.maker}: {what} of {', '.join(ops[:_NAMED])}{more}"

@@ -16,7 +16,7 @@ from textwrap import indent
 
 from etdev_reduce.case import Case
 from etdev_reduce.failure import CRASH, ERROR, HANG, SLOW, WRONG, Failure
-from etdev_reduce.flows import Flow
+from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.report import versions
 
 # A script that hangs ends itself after this time.
@@ -56,14 +56,17 @@ _CHECK = """\
         torch.testing.assert_close(output, wanted, rtol=0, atol=most, equal_nan=True)
 """
 _TIME = """\
-import time
-times = []
-for _ in range(7):
-    start = time.perf_counter()
-    method.execute(inputs)
-    times.append(time.perf_counter() - start)
-print(f"{{sorted(times)[3] * 1e3:.3g}} ms")
-assert sorted(times)[3] < {limit:g}, "slow"
+def median(method):
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        method.execute(inputs)
+        times.append(time.perf_counter() - start)
+    return sorted(times)[3]
+slow = median(method)
+{portable}fast = median(loaded.load_method({method}))
+print(f"{{slow * 1e3:.3g}} ms, portable kernels {{fast * 1e3:.3g}} ms")
+assert slow < {times:g} * fast, "slow"
 """
 
 
@@ -126,17 +129,16 @@ def script(title: str, cases: Mapping[str, Case], flow: Flow, failure: Failure) 
         flow: Lowers them.
         failure: How they fail.
     """
-    made, calls = (
-        source(cases),
-        _CALL.format(_own(cases), '"forward"' if len(cases) == 1 else "name"),
-    )
+    made, method = source(cases), '"forward"' if len(cases) == 1 else "name"
+    calls = _CALL.format(_own(cases), method)
     if failure.kind == WRONG:
         calls += _CHECK.format(tolerance=failure.tolerance)
     if failure.kind == SLOW:
-        # Half the time of the case.
-        calls += _TIME.format(limit=float(failure.detail.partition(" ms")[0]) / 2e3)
+        portable = PORTABLE.statements + LOAD
+        calls += _TIME.format(portable=portable, method=method, times=failure.tolerance)
     if len(cases) > 1:
         calls = f"for name in model:\n{indent(calls, ' ' * 4)}"
+    made += "import time\n" * (failure.kind == SLOW)
     text = f"{made}{flow.statements}{LOAD}from torch.utils._pytree import tree_leaves\n{calls}"
     if "values[" in made:
         text = f'values = torch.export.load("{MODEL}").state_dict\n{text}'

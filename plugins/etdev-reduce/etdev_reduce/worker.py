@@ -162,7 +162,8 @@ def _tried(trial: Trial, at: Tell) -> Failure:
         portable = _seconds(_loaded(scope, trial)[name], inputs)
         if seconds > trial.slow * portable:
             times = f"{seconds * 1e3:.3g} ms, portable kernels {portable * 1e3:.3g} ms"
-            return Failure(SLOW, detail=times)
+            # A second measurement differs.
+            return Failure(SLOW, detail=times, tolerance=max(1.0, trial.slow / 2))
     return Failure(RIGHT)
 
 

@@ -83,7 +83,7 @@ def test_a_crash_at_run_keeps_its_signal(folder):
 @pytest.mark.suite
 def test_a_slow_op_is_found_only_if_it_is_asked_for(folder):
     known = reduced(f"net.py:net {FAULTY}Slow --slow 10")
-    assert known["title"] == "Slow: slow of aten.tanh.default"
+    assert known["title"] == "Slow: slowness of aten.tanh.default"
     done = invoke(f"reduce net.py:net {FAULTY}Slow -o other")
     assert "nothing fails" in error_of(done.stderr)
 

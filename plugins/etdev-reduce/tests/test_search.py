@@ -215,6 +215,19 @@ def test_the_stored_values_are_tensors_and_no_branches():
     assert {type(value) for value in values.values()} == {torch.Tensor}
 
 
+def test_results_that_nobody_reads_are_not_made_outputs():
+    """XNNPACK's partitioner takes a maximum for another op only without its indices."""
+
+    class Largest(nn.Module):
+        def forward(self, x):
+            return x.max(1)[0] + 1
+
+    inputs = (torch.randn(2, 3),)
+    recording = Recording(torch.export.export(Largest(), inputs), [inputs])
+    case = Case(recording, recording.nodes)
+    assert [node.name for node in case.only([recording.nodes[:-1]]).outputs] == ["getitem"]
+
+
 def test_a_part_reads_values_in_an_order_that_the_runtime_takes():
     """It refuses inputs that are neither contiguous nor channels last."""
 
