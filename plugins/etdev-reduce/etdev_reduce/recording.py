@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
+from operator import getitem
 from typing import Any
 
 import torch
@@ -71,16 +72,19 @@ class Recording:
             except Exception as error:
                 what = f"can't be run in eager PyTorch: {first_line(error)}"
                 raise EtdevError("the model", what, "give inputs that it takes") from error
-            self.calls[number] = recorder.seen
+            seen = recorder.seen.items()
+            self.calls[number] = {name: value for name, value in seen if _is_readable(value)}
 
     @cached_property
     def module(self) -> GraphModule:
         """The program, with weights and buffers as its attributes.
 
-        It has no results that nobody reads, which a case would return.
+        It has no items of results that nobody reads, which a case would return.
         """
         module = self.program.module(check_guards=False)
-        module.graph.eliminate_dead_code()
+        for node in module.graph.find_nodes(op="call_function", target=getitem):
+            if not node.users:
+                module.graph.erase_node(node)
         return module
 
     @cached_property
@@ -140,6 +144,15 @@ class _Recorder(Interpreter):
         elif self._inner and n.op == "call_function":
             self.seen[n.name] = pytree.tree_map_only(torch.Tensor, _ordered, value)
         return value
+
+
+def _is_readable(value: Any) -> bool:
+    """Return False for a value inside of a vmap, which nothing behind it can read."""
+    try:
+        pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _copied(value: Any) -> Any:

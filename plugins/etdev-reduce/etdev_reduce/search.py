@@ -32,8 +32,9 @@ Cases = Mapping[str, Case]
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
 # Parts that nodes are cut into at first.
 _WAYS = 8
-# A case that takes this many times as long as the first one in portable kernels hangs.
-_PATIENCE = 10.0
+# A case that takes this many times as long as the first one in portable kernels hangs, if that is
+# at least so many seconds.
+_PATIENCE, _SHORTEST_S = 10.0, 10.0
 # Times the limit of a trial, and a time in seconds, in which the process of trials has ended it.
 _TIMES, _SPARE_S = 10.0, 300.0
 
@@ -142,7 +143,7 @@ class Search:
         self.best, self.flow, self.failure = cases, flow, failure
         if failure.kind == HANG:
             ended = self.tried(cases, PORTABLE)
-            self.limit_s = min(self.limit_s, max(20.0, _PATIENCE * ended.seconds))
+            self.limit_s = min(self.limit_s, max(_SHORTEST_S, _PATIENCE * ended.seconds))
 
     def run(self) -> None:
         """Make the cases smaller until nothing helps any more."""

@@ -11,6 +11,8 @@ import torch
 # Numbers that compilers and kernels may treat in a way of their own.
 _EDGES = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, -1e30)
 _LEVELS = 4
+# Of an int64.
+_LARGEST = 2**63 - 1
 _ONES, _NORMAL = "torch.ones({0})", "torch.randn({0})"
 # Ways to make values, in the order in which they are tried in place of the model's.
 FILLS = ("normal", "positive", "scaled", "ties", "levels", "edges", "ones", "zeros")
@@ -34,7 +36,7 @@ def fills(like: Any) -> Mapping[str, tuple[str, torch.dtype]]:
         return {**found, "normal": (normal, torch.complex64)}
     low, high = (float(each) for each in like.double().aminmax())
     if not like.is_floating_point():
-        normal = f"torch.randint({int(low)}, {int(high) + 1}, [{{0}}])"
+        normal = f"torch.randint({int(low)}, {min(int(high) + 1, _LARGEST)}, [{{0}}])"
         return {**found, "normal": (normal, torch.int64)}
     found |= {"zeros": ("torch.zeros({0})", floats), "normal": (_NORMAL, floats)}
     if not (math.isfinite(low) and math.isfinite(high)):

@@ -66,8 +66,8 @@ def reduced(words):
 
 @pytest.mark.suite
 def test_a_hang_at_run_becomes_a_script_that_hangs(folder):
-    known = reduced(f"net.py:net {FAULTY}Hanging --hang 20s")
-    assert known["failure"] == "hang while it is run: no answer in 20 s"
+    known = reduced(f"net.py:net {FAULTY}Hanging --hang 10s")
+    assert known["failure"] == "hang while it is run: no answer in 10 s"
     assert known["title"] == "Hanging: hang of aten.tanh.default"
     assert "faulthandler.dump_traceback_later" in (folder / "fault/repro.py").read_text()
 
