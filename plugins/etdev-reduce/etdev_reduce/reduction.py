@@ -26,6 +26,11 @@ from etdev_reduce.script import MODEL, problem, script, shares_state
 from etdev_reduce.search import Cases, Search, Spent, trying
 
 Tell = Callable[[str], None]
+# One op for all steps of a layer.
+_RECURRENT = (
+    *(torch.ops.aten.gru.input, torch.ops.aten.lstm.input),
+    *(torch.ops.aten.rnn_tanh.input, torch.ops.aten.rnn_relu.input),
+)
 # Ops that a title names.
 _NAMED = 5
 # Time in seconds for the values of a case, and for the flows that it is tried in, at the end.
@@ -187,9 +192,11 @@ def _begun(
     found, ways = search.tried(first, flow), [programs]
     if not found.is_failure:
         return found
-    with suppress(Exception):
-        # As functions, without states, if these fail alike.
-        ways.insert(0, {name: own.run_decompositions({}) for name, own in programs.items()})
+    # As functions, without states, and recurrent layers as their steps, if these fail alike.
+    usual = torch.export.default_decompositions()
+    for table in ({}, {op: usual[op] for op in _RECURRENT}):
+        with suppress(Exception):
+            ways.insert(0, {name: own.run_decompositions(table) for name, own in programs.items()})
     last = found.call if len(programs) == 1 else 0
     few = [dict.fromkeys(programs, numbers) for numbers in ([last], range(last + 1))]
     for numbers, own in product([*few, every], ways):

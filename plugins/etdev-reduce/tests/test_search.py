@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import re
 import time
 from importlib.util import find_spec
 
@@ -327,6 +328,16 @@ def test_a_failure_of_a_late_call_is_reduced_in_its_state_without_the_earlier_on
     program = method.program.run_decompositions({}) if is_function else method.program
     assert _begun(search, {"run": program}, {"run": calls}, PORTABLE).call == 0
     assert search.best["forward"].calls == (2,)
+
+
+def test_a_recurrent_layer_is_reduced_to_one_of_the_ops_of_its_steps():
+    (method,) = EagerMethod.of_model(nn.GRU(2, 3), (torch.randn(4, 2),)).values()
+    search = Ruled(time.monotonic() + 60, lambda text: None)
+    wrong = Failure(WRONG, "run", "values")
+    search.rule = lambda text: wrong if re.search(r"aten\.(tanh|gru)\.", text) else Failure(RIGHT)
+    _begun(search, {"run": method.program}, {"run": method.calls([], 1)}, PORTABLE)
+    search.run()
+    assert ops(search) == ["aten.tanh.default"]
 
 
 class Curves(nn.Module):
