@@ -36,6 +36,8 @@ _RANGE = 4096
 DRAWS, _GRID = 16, (1e-3, 1e3)
 # Multiples of whole parts of 1 over this number are exact in each float dtype.
 _EXACT = 64
+# Numbers are equal in float32 if they differ by less than this part.
+_ALIKE = 1e-6
 # Types of the arguments that take a number, as schemas of ops have them.
 _NUMBERS = ("Tensor", "number", "Optional[number]")
 
@@ -183,14 +185,18 @@ class Samples:
 
     @cached_property
     def _constants(self) -> list[float]:
-        """The numbers that ops of the program combine tensors with; their multiples are edges."""
+        """The numbers that ops of the program combine tensors with; their multiples are edges.
+
+        Of one that is not exact, such as 0.3, it is the first multiple that is, such as 1.5.
+        """
         numbers = [v.item() for v in self.program.constants.values() if _is_number(v)]
         for node in calls_in(self.program.graph_module):
             op = overload_of(node.target)
             pairs = zip(node.args, schema_of(op).arguments if op else (), strict=False)
             numbers += [value for value, own in pairs if str(own.type) in _NUMBERS]
         sizes = {float(abs(value)) for value in numbers if type(value) in (int, float)}
-        return sorted(size for size in sizes if _GRID[0] <= size <= _GRID[1] and size != 1)
+        known = {_exact(size) for size in sizes if _GRID[0] <= size <= _GRID[1]}
+        return sorted(known - {1.0})
 
     @cached_property
     def _fakes(self) -> list[Any]:
@@ -259,7 +265,8 @@ class Samples:
         if grid and grid > high - low:
             low, high = -2 * grid, 2 * grid
         made = made * (high - low) + low
-        step = grid or (1.0 if high - low >= 2 else (high - low) / 8)
+        # A power of 2 is exact.
+        step = grid or (1.0 if high - low >= 2 else 2.0 ** math.floor(math.log2((high - low) / 8)))
         return made if grid is None else (made / step).round() * step
 
     def _integers(self, key: tuple[int, int, int], sizes: Sequence[int]) -> Tensor:
@@ -354,6 +361,13 @@ def _paired(values: Sequence[Any]) -> list[Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex()
+
+
+def _exact(number: float) -> float:
+    """Return the first multiple of a number that is exact, or the number without one."""
+    parts = [number * _EXACT * times for times in range(1, _EXACT)]
+    exact = (round(v) / _EXACT for v in parts if math.isclose(v, round(v), rel_tol=_ALIKE))
+    return next(exact, number)
 
 
 def _resolved(fake: Any, sizes: dict[Any, int]) -> Any:

@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify import folding
 from etdev.graph.nodes import calls_in
+from etdev.upstream.rounding import RandomRounding
 from etdev.upstream.ties import ShuffledTies
 from etdev.verify.inputs import open_ties
 from etdev.verify.output_error import errors_of
@@ -21,9 +22,14 @@ from etdev.verify.output_error import errors_of
 # Perturbed calls show how far outputs move. A program rounds in other places, so it may move them
 # this many times as far.
 _RUNS, _MARGIN = 16, 4
-# Rounding is perturbations by these many units in the last place, half as far: a number that jumps,
-# as at a multiple of a divisor, does so by less, so that rounding excuses none.
-_UNITS, _LESS = 4, 0.5
+# Rounding is perturbations by these many units in the last place, twice as far. Where inputs are
+# exact, those of inputs count half: a number that jumps, as at a multiple of a divisor, may do so
+# after a sum or a function alone.
+_UNITS, _MORE, _LESS = 4, 2.0, 0.5
+# Exact inputs are multiples of 1 over this number.
+_EXACT = 64
+# Near ties are decided by perturbations of these many units in the last place.
+_NEAR = 32
 # Rounding decides a result that changes by this part of itself in most runs, such as the inverse of
 # a matrix that has none.
 _DECIDES = 0.9
@@ -64,7 +70,7 @@ class EagerCall:
         # Such as a position that is out of bounds then.
         with suppress(Exception):
             (module,) = modules_of([own])
-            return not _agree(_results(module, self), self.results, tolerance=0.0)
+            return not agree(_results(module, self), self.results, tolerance=0.0)
         return True
 
     def moved(self, error: float) -> Iterator[list[torch.Tensor]]:
@@ -86,10 +92,20 @@ class EagerCall:
         Where rounding decides the whole result, each number may move as far as any of them. So it
         does if the result changes by its own size in most calls, and in float64, too.
         """
+        if not self._is_exact:
+            return self._moved_by_rounding(_MORE)
+        moved = zip(
+            self._moved_by_rounding(_LESS),
+            self._moved_by_rounding(_MORE, only_ops=True),
+            strict=True,
+        )
+        return [far.maximum(behind_ops) for far, behind_ops in moved]
+
+    def _moved_by_rounding(self, factor: float, only_ops: bool = False) -> list[torch.Tensor]:
         expected = list(map(torch.as_tensor, self.results))
         moved = [torch.zeros(own.shape, dtype=torch.float64) for own in expected]
         decides = [0] * len(expected)
-        for outputs in self._perturbed(None, tied=not self.drawn):
+        for outputs in self._perturbed(None, not self.drawn, only_ops):
             for place, made in enumerate(map(torch.as_tensor, outputs)):
                 if made.shape == moved[place].shape:
                     far = errors_of(made, expected[place]).nan_to_num(0.0)
@@ -99,29 +115,39 @@ class EagerCall:
         for place, (made, own) in enumerate(zip(exact, expected, strict=False)):
             decides[place] *= _is_another(errors_of(made, own).nan_to_num(0.0), own)
         return [
-            (_MARGIN * far.max()).expand(far.shape) if count > _RUNS / 2 else far * _LESS
+            (_MARGIN * far.max()).expand(far.shape) if count > _RUNS / 2 else far * factor
             for far, count in zip(moved, decides, strict=True)
         ]
 
-    def undecided(self, error: float) -> list[torch.Tensor]:
-        """Return where each result changes if inputs and weights have a relative error.
+    def nearby(self) -> Iterator[list[Any]]:
+        """Return other results that rounding may give, such as near ties in another order."""
+        return self._perturbed(None, not self.drawn, self._is_exact, _NEAR)
+
+    @property
+    def _is_exact(self) -> bool:
+        """True if no input is rounded, so that only some ops round what is computed from them."""
+        return all((value * _EXACT % 1 == 0).all() for value in self.inputs if _is_float(value))
+
+    def undecided(self, error: float, quantised: bool = False) -> Iterator[list[torch.Tensor]]:
+        """Yield where each result changes if inputs and weights have a relative error.
 
         The place of a maximum changes, for example, if the second largest value is close to it.
         Equal numbers of a tensor stay equal in a call that is not drawn, so the first of several
-        equal values is decided.
+        equal values is decided. Each of several lists has what was seen so far.
         """
         expected = list(map(torch.as_tensor, self.results))
         masks = [torch.zeros_like(own, dtype=torch.bool) for own in expected]
-        for outputs in self._perturbed(error, tied=not self.drawn):
+        yield masks
+        for outputs in self._perturbed(error, tied=not self.drawn, by_steps=quantised):
             for mask, made, own in zip(masks, map(torch.as_tensor, outputs), expected, strict=True):
                 mask |= made != own if made.shape == own.shape else True
-        return masks
+            yield masks
 
     def exact(self) -> list[Any]:
         """Return the results with floats computed in float64; none where PyTorch can't."""
         with suppress(Exception):
             # State in Python may have changed since then.
-            if not _agree(_results(self._module(), self), self.results):
+            if not agree(_results(self._module(), self), self.results):
                 return []
             inputs = [value.double() if _is_float(value) else value for value in self.inputs]
             results = _results(self._module().double(), evolve(self, inputs=inputs))
@@ -129,20 +155,29 @@ class EagerCall:
             return [made.to(own.dtype) if _is_float(own) else own for made, own in pairs]
         return []
 
-    def _perturbed(self, error: float | None, tied: bool = False) -> Iterator[list[Any]]:
+    def _perturbed(
+        self,
+        error: float | None,
+        tied: bool = False,
+        only_ops: bool = False,
+        units: int = _UNITS,
+        by_steps: bool = False,
+    ) -> Iterator[list[Any]]:
         """Yield results for inputs and weights with relative errors, up or down.
 
-        Without an error, they are off by some units in the last place. With `tied`, equal numbers
-        of a tensor stay equal. Where PyTorch leaves their order open, it is random, and every
-        second call has no errors, since they undo exact cancellations.
+        Without an error, they are off by `units` in the last place. With `tied`, equal numbers
+        of a tensor stay equal. With `only_ops`, all inputs and weights stay as they are. Where
+        PyTorch leaves the order of equal values open, it is random, and every second call has no
+        errors, since they undo exact cancellations. Ops round as other kernels may. With
+        `by_steps`, quantisers are off, since their weights are not, and there are more calls.
         """
         errors = [error, 0.0] if open_ties(self.reference.program) else [error]
         numbers = torch.Generator().manual_seed(0)
 
         def off(value: Any, own: float | None) -> Any:
-            if own == 0.0 or not _is_float(value):
+            if own == 0.0 or only_ops or not _is_float(value):
                 return value
-            own = _UNITS * torch.finfo(value.dtype).eps if own is None else own
+            own = units * torch.finfo(value.dtype).eps if own is None else own
             known, places = torch.unique(value, return_inverse=True) if tied else (value, ...)
             signs = torch.randint(2, known.shape, generator=numbers)[places] * 2 - 1
             return value + value * own * signs
@@ -150,12 +185,16 @@ class EagerCall:
         # Such as a module that can't be copied.
         with suppress(Exception), torch.no_grad():
             (model,) = modules_of([evolve(self.reference, state=self.state)])
-            for own in errors * _RUNS:
+            # State in Python may have changed since then.
+            if not agree(_results(copy.deepcopy(model), self), self.results):
+                return
+            for own in errors * (_RUNS * 4 if by_steps else _RUNS):
                 module = copy.deepcopy(model)
                 for weight in chain(module.parameters(), module.buffers()):
                     weight.copy_(off(weight, own))
                 inputs = [off(value, own) for value in self.inputs]
-                with ShuffledTies(numbers):
+                ops = RandomRounding(numbers, units if own is None else 0, by_steps)
+                with ShuffledTies(numbers), ops:
                     results = _results(module, evolve(self, inputs=inputs))
                 yield results
 
@@ -220,7 +259,7 @@ def is_random(reference: Reference) -> bool:
             # Dropout draws no numbers in a model that is not trained.
             if torch.equal(before, torch.get_rng_state()):
                 return False
-    return len(results) == 2 and not _agree(results[0], results[1], tolerance=0.0)
+    return len(results) == 2 and not agree(results[0], results[1], tolerance=0.0)
 
 
 def _results(module: torch.nn.Module, call: EagerCall) -> list[Any]:
@@ -239,12 +278,13 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _agree(values: Sequence[Any], others: Sequence[Any], tolerance: float | None = None) -> bool:
+def agree(values: Sequence[Any], others: Sequence[Any], tolerance: float | None = None) -> bool:
     """Return True if values are equal within a tolerance; None takes torch's for their dtypes."""
     try:
         torch.testing.assert_close(
             list(values), list(others), rtol=tolerance, atol=tolerance, equal_nan=True
         )
-    except AssertionError:
+    # A string can't be compared.
+    except (AssertionError, TypeError):
         return False
     return True

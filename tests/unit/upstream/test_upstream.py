@@ -21,7 +21,7 @@ from etdev.upstream.shortcuts.decompositions import quick_decompositions
 # who add one say so here; those who move to a newer release look at these first. The host has all
 # of them in etdev/upstream/.
 PRIVATE = {
-    "verification leaves the order of equal values open": (
+    "verification leaves open the order of equal values, and what rounding decides": (
         "torch.utils._python_dispatch.TorchDispatchMode",
     ),
     "a .pte is read and written": (

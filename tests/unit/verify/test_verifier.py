@@ -532,7 +532,7 @@ def test_an_integer_that_eager_changes_at_the_tolerance_is_left_out_and_told():
     done = lower(nearly, TIES).verify(steps=1)
     assert (done.calls, done.unverified) == (1, ())
     (remark,) = done.remarks
-    assert remark.startswith("method 'forward': left out 1 integer that PyTorch itself changes")
+    assert remark.startswith("method 'forward': left out 1 number that PyTorch itself changes")
     assert remark in list(done.lines())
 
 
@@ -586,6 +586,61 @@ def test_rounding_excuses_no_jump_at_multiples():
         return quotient.ceil() - 1 if torch.compiler.is_exporting() else quotient.floor()
 
     assert "output 0 is off by 1" in refused(lower(floor, X), steps=1).what
+
+
+@pytest.mark.slice(0.1)
+@pytest.mark.parametrize("step", [0.1, 0.3])
+def test_a_jump_at_multiples_of_a_step_that_is_rounded_is_found_where_inputs_are_exact(
+    monkeypatch, step
+):
+    def floor(x):
+        quotient = x / step
+        wrong = (x > 0) & torch.compiler.is_exporting()
+        return torch.where(wrong, quotient.ceil() - 1, quotient.floor())
+
+    monkeypatch.undo()
+    assert "output 0 is off by 1" in refused(lower(floor, torch.rand(8, 8))).what
+
+
+UP_AND_DOWN = torch.tensor([1.0] * 16 + [-1.0] * 16)
+COLUMNS = (torch.arange(64) / 7 + 0.1).expand(32, 64)
+
+
+def chosen(x, off):
+    """Choose numbers by the sign of a sum that cancels, which its order decides."""
+    exporting = torch.compiler.is_exporting()
+    total = x.flip(1) @ COLUMNS if exporting else x @ COLUMNS
+    return torch.where(total > 0, x[:, :1], x[:, 31:]) + (off if exporting else 0)
+
+
+@pytest.mark.parametrize("off", [0, 0.25])
+def test_another_order_of_a_sum_may_decide_a_number_and_excuses_no_decided_one(off):
+    lowered = lower(lambda x: chosen(x, off), torch.stack([UP_AND_DOWN, *[UP_AND_DOWN.abs()] * 7]))
+    if off:
+        assert "output 0 is off by 0.25" in refused(lowered, steps=1).what
+    else:
+        assert lowered.verify(steps=1).calls == 1
+
+
+def dynamic(off):
+    """Return a program with int8 layers, whose rows a kernel quantises by themselves."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(20, 64), nn.Mish(), nn.Linear(64, 1)).eval()
+    model = pt2e(layers, torch.randn(4, 20), is_dynamic=True)
+    return lower(
+        lambda x: model(x) + (off if torch.compiler.is_exporting() else 0),
+        torch.randn(4, 20),
+        plugins=["cpu"],
+    )
+
+
+@pytest.mark.parametrize("off", [0, 0.05])
+def test_quantisers_may_round_either_way_and_excuse_no_larger_error(monkeypatch, off):
+    monkeypatch.undo()
+    if off:
+        assert "output 0 is off by 0.0" in refused(dynamic(off)).what
+    else:
+        assert dynamic(off).verify().calls >= 20
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 2)])
