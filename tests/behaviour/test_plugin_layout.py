@@ -19,8 +19,17 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("attention", "compiler", "constraints", "images", "layers", "matching", "notes"),
-        *("options", "own_dequantisers", "own_weights", "quantisers", "quirks", "reasons"),
+        *("attention", "compiler", "constraints", "deconvolutions", "images", "layers"),
+        *(
+            "matching",
+            "notes",
+            "options",
+            "own_dequantisers",
+            "own_weights",
+            "quantisers",
+            "quirks",
+            "reasons",
+        ),
         *("soundness", "sources", "structure", "template", "weight_only"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness", "vendor"},

@@ -86,8 +86,8 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
     give_own_dequantisers(copied)
     prepare_weight_only(copied)
     for node in copied.graph.nodes:
-        if short(node) == "hardtanh" and len(node.args) == 2:
-            # torch leaves out an upper limit of 1, and XNNPACK's compiler reads both limits.
+        # torch leaves out an upper limit or an alpha of 1, and XNNPACK's compiler reads them.
+        if (short(node), len(node.args)) in (("hardtanh", 2), ("elu", 1)):
             node.args = (*node.args, 1.0)
         # Every pass copies all that this says of the passes before it, and nothing here reads it.
         node.meta.pop("from_node", None)

@@ -124,6 +124,8 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "can't compile max without keepdim"
     if op == "max" and node.args[1] not in (2, 3):
         yield "arguments", "can't compile max along other dimensions than 2 and 3"
+    if op == "elu" and any(scale != 1 for scale in node.args[2:]):
+        yield "arguments", "ignores the scales of elu"
     if op == "addmm" and any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
         yield "arguments", "ignores alpha and beta of addmm"
     if op in _ACTIVATIONS and short(source) in _ACTIVATIONS:

@@ -1,4 +1,4 @@
-"""Layers along one or three dimensions and means of images, written as XNNPACK has them."""
+"""Layers and pools that XNNPACK lacks, or is slow at, written with layers of images that it has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from etdev.graph import aten_op
+from etdev_cpu.deconvolutions import as_plain, is_faster_as_plain
 from etdev_cpu.layers import dtypes, shape_of
 
 aten = torch.ops.aten
@@ -19,7 +20,7 @@ _IMAGE = 4
 
 
 def as_images(node: Node) -> Callable[..., Any] | None:
-    """Return how a layer or mean that XNNPACK has for images only is written with one of them.
+    """Return how a layer that XNNPACK has for images only, or slowly, is written with another one.
 
     XNNPACK reshapes a series to an image inside its delegate, which fails for two dynamic sizes. A
     view outside of the delegate costs nothing. XNNPACK has no batch norm of volumes.
@@ -28,11 +29,15 @@ def as_images(node: Node) -> Callable[..., Any] | None:
     if aten_op(node.target) not in FORMULAS or not isinstance(source, Node):
         return None
     sizes, formula = shape_of(source), FORMULAS[aten_op(node.target)]
-    if formula is _mean:
-        return formula if _reduces_images(node, len(sizes)) else None
+    if dtypes([node]) != {torch.float32}:
+        return None
+    if formula in _CONDITIONS:
+        return formula if _CONDITIONS[formula](node) else None
+    if formula is _convolution and is_faster_as_plain(node):
+        return as_plain
     series = len(sizes) == 3 and sum(not isinstance(size, int) for size in sizes) > 1
     volumes = len(sizes) == 5 and formula is _norm
-    return formula if (series or volumes) and dtypes([node]) == {torch.float32} else None
+    return formula if series or volumes else None
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
@@ -56,11 +61,45 @@ def _mean(x: Tensor, dims: Sequence[int], *_: Any) -> Tensor:
     return means.view(x.shape[:2])
 
 
-def _reduces_images(mean: Node, rank: int) -> bool:
+def _reduces_images(mean: Node) -> bool:
     """Return True for means over heights and widths that are given without these dimensions."""
     dims: Any = mean.args[1]
-    plain = rank == _IMAGE and not any(mean.args[2:]) and not mean.kwargs
-    return plain and {dim % rank for dim in dims} == {2, 3} and dtypes([mean]) == {torch.float32}
+    plain = not any(mean.args[2:]) and not mean.kwargs
+    images = len(shape_of(mean.all_input_nodes[0])) == _IMAGE
+    return images and plain and {dim % _IMAGE for dim in dims} == {2, 3}
+
+
+def _pool(
+    x: Tensor, size: Sequence[int], step: Sequence[int], around: Sequence[int], *_: Any
+) -> Tensor:
+    """Pad apart, since XNNPACK doesn't count the padding of a pool of means."""
+    rows, columns = (*around, *around)[:2]
+    padded = aten.constant_pad_nd.default(x, [columns, columns, rows, rows])
+    pooled: Tensor = aten.avg_pool2d.default(padded, size, step)
+    return pooled
+
+
+def _counts_padding(pool: Node) -> bool:
+    """Return True for a pool of means of images that counts its padding."""
+    given: Any = (*pool.args[3:], *[None] * 4)
+    around, up, counts, divisor = given[:4]
+    images = len(shape_of(pool)) == _IMAGE and not pool.kwargs
+    return images and any(around or ()) and not up and counts is not False and divisor is None
+
+
+def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    """Compute an ELU of scales with one that has none."""
+    inner = x if input_scale == 1 else x * input_scale
+    result: Tensor = aten.elu.default(inner, alpha * input_scale) * (scale / input_scale)
+    return result
+
+
+def _celu(x: Tensor, alpha: float = 1) -> Tensor:
+    return _elu(x, alpha, 1, 1 / alpha)
+
+
+def _is_scaled(elu: Node) -> bool:
+    return any(scale != 1 for scale in elu.args[2:]) and 0 not in elu.args[2:]
 
 
 def _image(x: Tensor) -> Tensor:
@@ -73,4 +112,13 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     _CONVOLUTION: _convolution,
     _NORM: _norm,
     aten.mean.dim: _mean,
+    aten.avg_pool2d.default: _pool,
+    aten.elu.default: _elu,
+    aten.celu.default: _celu,
+}
+_CONDITIONS: Mapping[Callable[..., Any], Callable[[Node], bool]] = {
+    _mean: _reduces_images,
+    _pool: _counts_padding,
+    _elu: _is_scaled,
+    _celu: lambda node: bool((*node.args, 1)[1]),
 }

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS, gemm_configs
 from executorch.backends.xnnpack.partition.config.generic_node_configs import (
     ConstantPadConfig,
+    EluConfig,
     MeanDimConfig,
 )
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
@@ -76,8 +77,12 @@ _OURS = {
 
 
 def configs() -> list[type[Any]]:
-    """Return the configs of ExecuTorch's partitioner, with ours in place of some of its own."""
-    return [_OURS.get(config, config) for config in ALL_PARTITIONER_CONFIGS]
+    """Return the configs of ExecuTorch's partitioner, with ours in place of some of its own.
+
+    It doesn't list the one for ELUs, which XNNPACK has.
+    """
+    every = dict.fromkeys((*ALL_PARTITIONER_CONFIGS, EluConfig))
+    return [_OURS.get(config, config) for config in every]
 
 
 def catch_failures(configs: Iterable[Any]) -> Mapping[str, str]:

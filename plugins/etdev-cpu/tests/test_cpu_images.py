@@ -115,3 +115,92 @@ def test_means_of_images_are_xnnpacks_in_a_batch_that_grows(dims, quantised):
     calls = [(torch.randn(batch, 3, 12, 12),) for batch in (2, 1, 6, 3, 6)]
     # One step of an integer of the last quantiser.
     assert_agrees(lowered, module, *calls, tolerance=0.02 if quantised else 1e-5)
+
+
+EDGES = torch.tensor([0.0, -0.0, 1e-7, -1e-7, 30.0, -100.0, torch.inf, -torch.inf, torch.nan])
+
+
+def edged(*shape):
+    """Random numbers, among which some are huge, infinite or NaN."""
+    value = torch.randn(shape)
+    value.view(-1)[: len(EDGES)] = EDGES
+    return value
+
+
+DECONVOLUTIONS = {
+    "doubled": nn.ConvTranspose2d(4, 3, 2, 2),
+    "overlapping": nn.ConvTranspose2d(4, 3, 4, 2, 1),
+    "uneven": nn.ConvTranspose2d(4, 3, (6, 2), (3, 1), (2, 0), (1, 0), bias=False),
+    "many channels": nn.ConvTranspose2d(32, 20, 4, 2, 1, 1),
+    "series": nn.ConvTranspose1d(4, 3, 8, 4, 2),
+}
+
+
+@pytest.mark.slice("overlapping")
+@pytest.mark.parametrize("name", DECONVOLUTIONS)
+def test_strided_transposed_convolutions_are_plain_ones(name):
+    net = DECONVOLUTIONS[name].eval()
+    sizes = [(9, 7), (2, 12), (5, 5)] if net.weight.dim() == 4 else [(9,), (2,), (13,)]
+    shapes = {dim: Dim(f"d{dim}", min=2, max=16) for dim in range(2, net.weight.dim())}
+    shapes |= {0: Dim("batch", min=1, max=3)}
+    calls = [
+        (edged(batch, net.in_channels, *s),) for batch, s in zip((2, 1, 3), sizes, strict=True)
+    ]
+    lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=(shapes,))
+    assert owners(lowered) == {"cpu"}
+    nodes = lowered.lowering.programs["forward"].graph.nodes
+    assert [node.args[6] for node in nodes if op_name(node) == LAYERS[0]] == [False]
+    assert_agrees(lowered, net, *calls)
+    fixed = Lowerer(["cpu"]).lower(net, calls[0])
+    assert (len(fixed.plan["forward"].partitions), fixed.plan["forward"].fallback) == (1, ())
+    assert_agrees(fixed, net, calls[0])
+    # The weight is stored once.
+    assert len(fixed.to_executorch().buffer) < 4 * net.weight.numel() + 12_000
+
+
+KEPT = {
+    "taps that differ": nn.ConvTranspose2d(4, 3, 3, 2, 1),
+    "groups": nn.ConvTranspose2d(4, 4, 2, 2, groups=2),
+    "dilated": nn.ConvTranspose2d(4, 3, 2, 2, dilation=2),
+    "added": nn.ConvTranspose2d(4, 3, 2, 2, output_padding=1),
+    "more outputs": nn.ConvTranspose2d(4, 32, 2, 2),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_other_transposed_convolutions_stay(name):
+    net, given = KEPT[name].eval(), (torch.randn(1, 4, 5, 6),)
+    lowered = Lowerer(["cpu"]).lower(net, given)
+    assert [entry.op for entry in lowered.plan["forward"].ledger] == [LAYERS[0]]
+    assert_agrees(lowered, net, given)
+
+
+class ByDefault(nn.Module):
+    """An ELU without an alpha."""
+
+    def forward(self, x):
+        return torch._C._nn.elu(x)
+
+
+POOLS = {
+    "plain": nn.AvgPool2d(3, 1, 1),
+    "uneven": nn.AvgPool2d((3, 2), None, (1, 0), count_include_pad=True),
+    "series": nn.AvgPool1d(3, 2, 1),
+    "elu": nn.ELU(0.7),
+    "elu by default": ByDefault(),
+    "selu": nn.SELU(),
+    "celu": nn.CELU(2.0),
+}
+
+
+@pytest.mark.slice("plain", "elu by default")
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_that_count_their_padding_and_elus_are_xnnpacks(name):
+    size = (8, 9) if name != "series" else (9,)
+    shapes = ({0: Dim("batch", min=1, max=4)},)
+    calls = [(torch.randn(batch, 6, *size),) for batch in (2, 1, 4)]
+    lowered = Lowerer(["cpu"]).lower(POOLS[name], calls[0], dynamic_shapes=shapes)
+    left = {entry.op for entry in lowered.plan["forward"].ledger if entry.owner == "portable"}
+    assert left <= {"aten.view_copy.default", "aten.sym_size.int", "aten.unsqueeze_copy.default"}
+    calls += [(edged(3, 6, *size),)] if "elu" in name or "selu" in name else []
+    assert_agrees(lowered, POOLS[name], *calls)
