@@ -85,7 +85,9 @@ def each(
 
 def export_methods(work: Lowering) -> None:
     """Export the methods to ATen, and remember them in eager PyTorch."""
-    programs = {name: export(method, work.fixer) for name, method in work.methods.items()}
+    fixed = {name: work.fixer.apply(named.EXPORT, m, name) for name, m in work.methods.items()}
+    work.methods = fixed
+    programs = {name: export(method, work.fixer) for name, method in fixed.items()}
     shared = work.composition.options.share_state
     work.state = [evolve(state, shared=shared) for state in shared_states(programs)]
     work.references = references_of(work.methods, programs, work.state, work.fixer.doubts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -71,6 +72,27 @@ def reserved_names(method: Method) -> list[str]:
     return [name for name in names if hasattr(taken, name.partition(".")[0])]
 
 
+def hold(method: Method, names: Sequence[str]) -> Method:
+    """Make the model a part of another one, where its weights may have any name."""
+    model = method.model
+    if not isinstance(model, Module):
+        raise ValueError(names[0])
+
+    class Held(Module):
+        """A model that calls its only part."""
+
+        def __init__(self, part: Module) -> None:
+            super().__init__()
+            self.training, self.part = part.training, part
+
+        def forward(self, *args: object, **kwargs: object) -> object:
+            return self.part(*args, **kwargs)
+
+    # torch.export reads the names of inputs from it.
+    functools.update_wrapper(Held.forward, type(model).forward)
+    return evolve(method, model=Held(model))
+
+
 def _named_weights(model: Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
@@ -107,9 +129,10 @@ RESERVED_NAMES = Quirk(
     "it.",
     upstream="report written 2026-11-27; torch/export/_unlift.py, _unlift",
     find=reserved_names,
+    fix=hold,
     refusal=Rejection(
         "has a weight called {found!r}, a name that torch's GraphModule uses",
-        "rename the parameter, buffer or submodule",
+        "rename the parameter, buffer or submodule, or give the module instead of the program",
         error=SourceError,
     ),
 )

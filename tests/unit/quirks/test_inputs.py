@@ -11,7 +11,7 @@ from torch.export import Dim, export
 
 import etdev
 from etdev import Lowerer
-from etdev.errors import EtdevWarning, LoweringError
+from etdev.errors import EtdevWarning, LoweringError, SourceError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Fixer, Table
 from etdev.schema.stages import VALIDATE
@@ -84,3 +84,26 @@ def test_a_size_that_was_fixed_is_refused():
     assert int(x.meta["val"].shape[0]) == 3
     with pytest.raises(LoweringError, match="fixes dynamic size 0 of input 'input' of method 'f"):
         Fixer(Table(QUIRKS)).apply(VALIDATE, program, "forward")
+
+
+class Named(nn.Module):
+    """A layer, a weight and a state with names that torch.fx's GraphModule uses for itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.meta, self.graph = nn.Linear(4, 4), nn.Parameter(torch.randn(4))
+        self.register_buffer("code", torch.zeros(4))
+
+    def forward(self, x, *, scale):
+        self.code.add_(x.sum(0))
+        return self.meta(x) * scale + self.code * self.graph
+
+
+def test_weights_may_be_called_like_attributes_of_a_graph_module():
+    shapes = {"x": {0: Dim("rows", max=8)}, "scale": None}
+    inputs, kwargs = (torch.randn(3, 4),), {"scale": torch.randn(4)}
+    lowered = Lowerer(["cpu"]).lower(Named(), inputs, kwargs=kwargs, dynamic_shapes=shapes)
+    assert lowered.verify().coverage[0].gaps == ()
+    program = export(Named(), inputs, kwargs)
+    with pytest.raises(SourceError, match="a weight called 'graph', a name"):
+        Lowerer(["cpu"]).lower(program)
