@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -28,12 +29,14 @@ _NOT_FINITE = 2
 # The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
 _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
 
-# The largest values of inputs far from the example; an integer of 32 bits holds no huge one.
-_FAR, _HUGE = 1e3, 1e10
+# The largest values of inputs that are not like the example's: far ones, down to what a model of
+# exponents takes, small ones, as small as what norms add to a variance, and huge ones, beyond the
+# integers of 32 bits.
+_FAR, _SMALL, _HUGE = (1e3, 250.0, 60.0, 15.0), 1e-3, 1e10
 # Numbers of a larger range are drawn, not tried in turn.
 _RANGE = 4096
-# The most draws, and the bounds of constants whose multiples are drawn.
-DRAWS, _GRID = 16, (1e-3, 1e3)
+# The most draws, the bounds of constants whose multiples are drawn, and those of any program.
+DRAWS, _GRID, _HALVES = 16, (1e-3, 1e3), 0.5
 # Multiples of whole parts of 1 over this number are exact in each float dtype.
 _EXACT = 64
 # Numbers are equal in float32 if they differ by less than this part.
@@ -57,8 +60,8 @@ class Samples:
     largest of the example, so that an index stays one; those of every second call are tied, since
     they are whole numbers or eighths, unless PyTorch leaves the order of ties open. A lone integer
     gets others, and integers of a small range come in turn. Every dynamic size is first at its
-    upper bound, then at its lower one, then in between: beside numbers that the program compares,
-    divides or multiplies sizes by.
+    upper bound, then at its lower one, then in between: next to these, and beside numbers that the
+    program compares, divides or multiplies sizes by.
     """
 
     program: ExportedProgram
@@ -82,19 +85,19 @@ class Samples:
         """Yield attempts at more inputs, and whether rounding may decide what they give.
 
         All have sizes between the bounds. In turn, they are values like the example's that are
-        scaled to about a thousand or to huge ones, negated or with zeros, and others, multiples of
-        a constant of the program, or equal rows. Where PyTorch leaves the order of ties open, none
-        are tied.
+        scaled to about a thousand, to small or to huge ones, negated or with zeros, and others,
+        multiples of a half or of a constant of the program, or equal rows. Where PyTorch leaves the
+        order of ties open, none are tied.
         """
         tied = self._may_tie
-        scales = [(-_FAR, -_FAR / 4), *[(0.0,)] * tied, (_FAR, _FAR / 4), (-1.0,)]
-        scales.append((_HUGE,))
-        grids = [None, *(self._constants if tied else ())]
+        far = [-size for size in _FAR]
+        scales: list[Sequence[float]] = [far, *[(0.0,)] * tied, _FAR, (-1.0,), (_SMALL,), (_HUGE,)]
+        grids = cycle([None, *((_HALVES, *self._constants) if tied else ())])
         for turn in range(DRAWS):
             if turn % 2 == 0 and scales:
                 yield self._scalings(scales.pop(0)), True
                 continue
-            grid, pairs = grids[turn % len(grids)], tied and turn % 3 == 1
+            grid, pairs = next(grids), tied and turn % 3 == 1
             attempts = self._attempts(self._between, grid, _EQUAL)
             # Rounding decides about multiples of 0.3, such as their floor, but not of 0.5.
             exact = grid is not None and (grid * _EXACT).is_integer()
@@ -158,7 +161,7 @@ class Samples:
 
     def _between(self, low: int, high: int) -> int:
         near = (number + off for number in self._numbers for off in (0, -1, 1))
-        told = [size for size in dict.fromkeys(near) if low < size < high]
+        told = [size for size in dict.fromkeys((*near, low + 1, high - 1)) if low < size < high]
         drawn = int(torch.randint(low, high + 1, (), generator=self._generator))
         known = (*self._tried, *self._given_sizes.values())
         told += [2**power for power in range(2, high.bit_length()) if low < 2**power < high]
@@ -246,14 +249,18 @@ class Samples:
         return self._ordered(self._integers((id(value), low, high), sizes).to(value), value)
 
     def _scaled(self, value: Any, to: float) -> Any:
-        """Scale floats to a largest value, if that is larger than 1; else some by that number."""
+        """Scale floats to a largest value, by no less or no more than 1; else negate or zero some.
+
+        A largest value above 1 is one that they grow to, one below is one that they shrink to.
+        """
         if not isinstance(value, Tensor) or not value.is_floating_point():
             return value
-        if abs(to) <= 1:
+        if to in (0.0, -1.0):
             some = torch.rand(value.shape, generator=self._generator) < max(abs(to), 0.5)
             return self._ordered(torch.where(some, value * to, value), value)
         most = float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
-        factor = math.copysign(max(abs(to) / most, 1.0) if most else 1.0, to)
+        bound = max if abs(to) > 1 else min
+        factor = math.copysign(bound(abs(to) / most, 1.0) if most else 1.0, to)
         return self._ordered((value.double() * factor).to(value), value)
 
     def _floats(self, value: Tensor, sizes: Sequence[int], grid: float | None) -> Tensor:

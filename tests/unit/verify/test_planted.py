@@ -12,6 +12,7 @@ from etdev_cpp.libraries import installed
 from support.models.small import Function
 from support.toys import planted
 from support.toys.nested import Nested, NestedBackend, library
+from support.toys.planted import aten
 
 from etdev import Lowerer, VerifyError
 
@@ -94,6 +95,53 @@ def test_faults_of_twenty_kinds_are_refused_where_they_can_occur(verified, name)
     assert len(missed) <= MISSES
     gaps = " ".join(gap for kind in missed for c in verified(name, kind).coverage for gap in c.gaps)
     assert not missed or gaps, missed
+
+
+def _no_epsilon(to, x, shape, weight, bias, _):
+    return to.make(aten.native_layer_norm.default, x, shape, weight, bias, 1e-12)
+
+
+def _half_up(to, x):
+    return to.make(aten.floor.default, to.make(aten.add.Scalar, x, 0.5))
+
+
+def _saturated(to, x):
+    return to.make(aten.exp.default, to.make(aten.clamp.default, x, None, 20.0))
+
+
+@pytest.mark.parametrize(
+    ("function", "op", "instead"),
+    [
+        (
+            lambda x: torch.nn.functional.layer_norm(x, (8,)),
+            aten.native_layer_norm.default,
+            _no_epsilon,
+        ),
+        (lambda x: x.round() * 2, aten.round.default, _half_up),
+        (lambda x: x.exp(), aten.exp.default, _saturated),
+    ],
+    ids=["without epsilon", "halves rounded up", "saturated before it overflows"],
+)
+def test_a_fault_at_values_that_no_example_has_is_refused(monkeypatch, function, op, instead):
+    torch.manual_seed(0)
+    fault = planted.Fault(lambda: planted.Altered(op=op, instead=instead))
+    lowered = Lowerer([Nested()]).lower(Function(function), (torch.randn(4, 8),))
+    assert lowered.verify(runner="python").calls >= 17
+    monkeypatch.setattr(NestedBackend, "fault", fault)
+    with pytest.raises(VerifyError, match="delegate nested_0"):
+        Lowerer([Nested()]).lower(Function(function), (torch.randn(4, 8),)).verify(runner="python")
+
+
+@pytest.mark.parametrize("size", [2, 63])
+def test_a_fault_next_to_a_bound_of_a_size_is_refused(monkeypatch, size):
+    fault = planted.Fault(planted.FAULTS["at size 1"].alter, "size", size, dim=0)
+    shapes = ({0: torch.export.Dim("rows", min=1, max=64)},)
+    monkeypatch.setattr(NestedBackend, "fault", fault)
+    lowered = Lowerer([Nested()]).lower(
+        torch.nn.Linear(8, 4), (torch.randn(5, 8),), dynamic_shapes=shapes
+    )
+    with pytest.raises(VerifyError):
+        lowered.verify(runner="python")
 
 
 def test_every_kind_can_occur_in_a_model():
