@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import cycle
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from attrs import define, field
@@ -41,12 +41,16 @@ DRAWS, _GRID, _HALVES = 16, (1e-3, 1e3), 0.5
 _EXACT = 64
 # Numbers are equal in float32 if they differ by less than this part.
 _ALIKE = 1e-6
+# Ops of a table and the numbers of its rows.
+_LOOKUPS = (torch.ops.aten.embedding.default,)
 # Types of the arguments that take a number, as schemas of ops have them.
 _NUMBERS = ("Tensor", "number", "Optional[number]")
 
 # The integers of inputs that get other values: none, those between the smallest and the largest of
-# several, lone ones too, or equal ones too.
+# several, lone ones too, or equal ones too, and then rows of a table are any of it.
 _KEPT, _IN_RANGE, _LONE, _EQUAL = range(4)
+
+_Change = Callable[[Tensor], Tensor]
 
 # torch and ExecuTorch write a missing bound in several ways, all of them above this.
 UNBOUNDED = 2**40
@@ -85,17 +89,16 @@ class Samples:
         """Yield attempts at more inputs, and whether rounding may decide what they give.
 
         All have sizes between the bounds. In turn, they are values like the example's that are
-        scaled to about a thousand, to small or to huge ones, negated or with zeros, and others,
-        multiples of a half or of a constant of the program, or equal rows. Where PyTorch leaves the
-        order of ties open, none are tied.
+        scaled to about a thousand, to small or to huge ones, have zeros, other signs or one sign,
+        and others, multiples of a half or of a constant of the program, or equal rows. Where
+        PyTorch leaves the order of ties open, none are tied.
         """
         tied = self._may_tie
-        far = [-size for size in _FAR]
-        scales: list[Sequence[float]] = [far, *[(0.0,)] * tied, _FAR, (-1.0,), (_SMALL,), (_HUGE,)]
+        changes = list(self._changes)
         grids = cycle([None, *((_HALVES, *self._constants) if tied else ())])
         for turn in range(DRAWS):
-            if turn % 2 == 0 and scales:
-                yield self._scalings(scales.pop(0)), True
+            if turn % 2 == 0 and changes:
+                yield self._changed(changes.pop(0)), True
                 continue
             grid, pairs = next(grids), tied and turn % 3 == 1
             attempts = self._attempts(self._between, grid, _EQUAL)
@@ -108,10 +111,29 @@ class Samples:
         """True if values of an input may be equal: PyTorch says the order of ties everywhere."""
         return not open_ties(self.program)
 
-    def _scalings(self, factors: Iterable[float]) -> Iterator[list[Any]]:
+    @property
+    def _changes(self) -> Iterator[Sequence[_Change]]:
+        """Yield changes of the example's floats, each with those to try where eager refuses it."""
+        yield [partial(_scaled, to=-size) for size in _FAR]
+        if self._may_tie:
+            yield [partial(self._some_times, factor=0.0)]
+        yield [partial(_scaled, to=size) for size in _FAR]
+        yield [partial(self._some_times, factor=-1.0)]
+        yield [partial(_scaled, to=_SMALL)]
+        # A maximum of many numbers is rarely negative.
+        yield [lambda value: -value.abs()]
+        yield [partial(_scaled, to=_HUGE)]
+        yield [torch.abs]
+
+    def _changed(self, changes: Sequence[_Change]) -> Iterator[list[Any]]:
         resized = [self._fresh(self._between)] if self.is_dynamic else []
         for like in (*resized, list(self.example)):
-            yield from ([self._scaled(v, to) for v in like] for to in factors)
+            for change in changes:
+                yield [self._ordered(change(v), v) if _is_float(v) else v for v in like]
+
+    def _some_times(self, value: Tensor, factor: float) -> Tensor:
+        some = torch.rand(value.shape, generator=self._generator) < 1 / 2
+        return torch.where(some, value * factor, value)
 
     def _attempts(
         self, choose: Callable[[int, int], int], grid: float | None, integers: int = _LONE
@@ -207,6 +229,18 @@ class Samples:
         return [fake for _, fake in user_inputs(self.program)]
 
     @cached_property
+    def _rows(self) -> dict[int, int]:
+        """The number of rows of the tables that integers of the example are looked up in."""
+        names = [name for name, _ in user_inputs(self.program)]
+        values, found = dict(zip(names, self.example, strict=False)), dict[int, int]()
+        for node in calls_in(self.program.graph_module):
+            if node.target in _LOOKUPS:
+                table, index = node.args[:2]  # type: Any, Any
+                if isinstance(rows := table.meta["val"].shape[0], int):
+                    found[id(values.get(index.name))] = rows
+        return found
+
+    @cached_property
     def _given_sizes(self) -> dict[Any, int]:
         """The symbolic sizes of the inputs, with the numbers that the example has."""
         pairs = zip(self.example, self._fakes, strict=False)
@@ -242,26 +276,13 @@ class Samples:
         low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
         if value.dtype == torch.bool:
             low, high = 0, 1
+        elif integers == _EQUAL and id(value) in self._rows:
+            low, high = 0, self._rows[id(value)] - 1
         elif low == high and low >= 0 and integers >= (_LONE if numbers.size == 1 else _EQUAL):
             low, high = 0, 2 * low + 2 if numbers.size == 1 else max(1, high)
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
         return self._ordered(self._integers((id(value), low, high), sizes).to(value), value)
-
-    def _scaled(self, value: Any, to: float) -> Any:
-        """Scale floats to a largest value, by no less or no more than 1; else negate or zero some.
-
-        A largest value above 1 is one that they grow to, one below is one that they shrink to.
-        """
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            return value
-        if to in (0.0, -1.0):
-            some = torch.rand(value.shape, generator=self._generator) < max(abs(to), 0.5)
-            return self._ordered(torch.where(some, value * to, value), value)
-        most = float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
-        bound = max if abs(to) > 1 else min
-        factor = math.copysign(bound(abs(to) / most, 1.0) if most else 1.0, to)
-        return self._ordered((value.double() * factor).to(value), value)
 
     def _floats(self, value: Tensor, sizes: Sequence[int], grid: float | None) -> Tensor:
         known = value.detach()[value.isfinite()].to(torch.float64)
@@ -277,11 +298,13 @@ class Samples:
         return made if grid is None else (made / step).round() * step
 
     def _integers(self, key: tuple[int, int, int], sizes: Sequence[int]) -> Tensor:
-        """Draw integers like a value; those of a small range come in turn, in a random order."""
+        """Draw integers like a value: both ends of a range, then all of a small one in turn."""
         _, low, high = key
+        count, ends = math.prod(sizes), torch.tensor([high, low])
         if high - low >= _RANGE:
-            return torch.randint(low, high + 1, sizes, generator=self._generator)
-        count, turns = math.prod(sizes), self._turns.pop(key, torch.arange(0))
+            drawn = torch.randint(low, high + 1, (count,), generator=self._generator)
+            return torch.cat([ends, drawn])[:count].reshape(sizes)
+        turns = self._turns.pop(key, ends)
         while len(turns) < count:
             more = torch.randperm(high - low + 1, generator=self._generator) + low
             turns = torch.cat([turns, more])
@@ -356,14 +379,26 @@ def _edges(dtype: torch.dtype) -> tuple[Any, ...]:
     return (bounds.min, bounds.max, 0, 1, *((-1,) if bounds.min else ()))
 
 
+def _scaled(value: Tensor, to: float) -> Tensor:
+    """Scale floats to a largest value: they grow to one above 1, and shrink to one below."""
+    most = float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
+    bound = max if abs(to) > 1 else min
+    factor = math.copysign(bound(abs(to) / most, 1.0) if most else 1.0, to)
+    return (value.double() * factor).to(value)
+
+
 def _paired(values: Sequence[Any]) -> list[Any]:
     """Make every second row of floats equal to the one before."""
     return [
         value.index_select(-2, torch.arange(value.shape[-2]) // 2 * 2)
-        if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1
+        if _is_float(value) and value.dim() > 1
         else value
         for value in values
     ]
+
+
+def _is_float(value: Any) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _is_number(value: Any) -> bool:

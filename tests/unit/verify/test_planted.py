@@ -105,31 +105,40 @@ def _half_up(to, x):
     return to.make(aten.floor.default, to.make(aten.add.Scalar, x, 0.5))
 
 
+def _without_last(to, weight, index, *rest):
+    index = to.make(aten.clamp.default, index, 0, 98)
+    return to.make(aten.embedding.default, weight, index, *rest)
+
+
+def _at_least_zero(to, x, *rest):
+    return to.make(aten.relu.default, to.make(aten.amax.default, x, *rest))
+
+
 def _saturated(to, x):
     return to.make(aten.exp.default, to.make(aten.clamp.default, x, None, 20.0))
 
 
-@pytest.mark.parametrize(
-    ("function", "op", "instead"),
-    [
-        (
-            lambda x: torch.nn.functional.layer_norm(x, (8,)),
-            aten.native_layer_norm.default,
-            _no_epsilon,
-        ),
-        (lambda x: x.round() * 2, aten.round.default, _half_up),
-        (lambda x: x.exp(), aten.exp.default, _saturated),
-    ],
-    ids=["without epsilon", "halves rounded up", "saturated before it overflows"],
-)
-def test_a_fault_at_values_that_no_example_has_is_refused(monkeypatch, function, op, instead):
+UNLIKE_ANY_EXAMPLE = {
+    "the last row of a table": (torch.nn.Embedding(100, 4), aten.embedding.default, _without_last),
+    "negative numbers alone": (lambda x: x.amax(-1), aten.amax.default, _at_least_zero),
+    "a small variance": (torch.nn.LayerNorm(8), aten.native_layer_norm.default, _no_epsilon),
+    "halves": (lambda x: x.round() * 2, aten.round.default, _half_up),
+    "just before it overflows": (lambda x: x.exp(), aten.exp.default, _saturated),
+}
+
+
+@pytest.mark.parametrize("values", UNLIKE_ANY_EXAMPLE)
+def test_a_fault_at_values_that_no_example_has_is_refused(monkeypatch, values):
     torch.manual_seed(0)
+    model, op, instead = UNLIKE_ANY_EXAMPLE[values]
+    looks_up = op is aten.embedding.default
+    inputs = (torch.tensor([3, 60, 22]) if looks_up else torch.randn(4, 8),)
+    module = model if isinstance(model, torch.nn.Module) else Function(model)
+    assert Lowerer([Nested()]).lower(module, inputs).verify(runner="python").calls >= 17
     fault = planted.Fault(lambda: planted.Altered(op=op, instead=instead))
-    lowered = Lowerer([Nested()]).lower(Function(function), (torch.randn(4, 8),))
-    assert lowered.verify(runner="python").calls >= 17
     monkeypatch.setattr(NestedBackend, "fault", fault)
     with pytest.raises(VerifyError, match="delegate nested_0"):
-        Lowerer([Nested()]).lower(Function(function), (torch.randn(4, 8),)).verify(runner="python")
+        Lowerer([Nested()]).lower(module, inputs).verify(runner="python")
 
 
 @pytest.mark.parametrize("size", [2, 63])
