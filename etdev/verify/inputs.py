@@ -94,7 +94,7 @@ class Samples:
         PyTorch leaves the order of ties open, none are tied.
         """
         tied = self._may_tie
-        changes = list(self._changes)
+        changes = list(self._changes) if any(map(_is_float, self.example)) else []
         grids = cycle([None, *((_HALVES, *self._constants) if tied else ())])
         for turn in range(DRAWS):
             if turn % 2 == 0 and changes:
@@ -155,7 +155,7 @@ class Samples:
         does the second attempt at any other value. With the last inputs, all dynamic sizes are at
         their minimum, if one of them may be 0.
         """
-        floats = any(isinstance(v, Tensor) and v.is_floating_point() for v in self.example)
+        floats = any(map(_is_float, self.example))
         first = 0 if all_values else len(_EDGES) - (_NOT_FINITE if floats else 0)
         for index in range(first, len(_EDGES)):
             attempts = (True, False) if all_values else (False,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from itertools import groupby
+from itertools import chain, groupby
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +25,7 @@ from etdev.registry.adapted import adapt
 from etdev.runtime.child import ChildResult
 from etdev.runtime.run import run_series
 from etdev.schema import dtypes
+from etdev.verify.inputs import Samples
 from etdev.verify.oracle import Oracle
 from etdev.verify.session import session_of
 from etdev.verify.verification import EdgeCall, Verification
@@ -208,6 +209,14 @@ def test_boundaries_stay_sorted_in_fresh_inputs():
     model = Function(lambda x, boundaries: torch.bucketize(x, boundaries))
     inputs = (torch.linspace(-2, 2.5, 32), bounds)
     assert Lowerer(["cpu"]).lower(model, inputs).verify(steps=4).calls == 4
+
+
+def test_drawn_calls_of_integers_alone_differ_from_the_example():
+    ids = torch.randint(0, 40, (2, 16))
+    program = torch.export.export(nn.Embedding(40, 4), (ids,))
+    drawn = [next(attempts)[0].tolist() for attempts, _ in Samples(program, [ids]).draws()]
+    assert len({*map(str, drawn)}) == len(drawn)
+    assert {0, 39} <= {*chain(*drawn[0])}
 
 
 def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
