@@ -130,6 +130,19 @@ def test_state_that_no_call_reads_is_told():
     assert coverage.gaps == (f"state `count` not read in {coverage.calls} calls",)
 
 
+def test_a_counter_beyond_its_limit_was_read_below_it():
+    class Warm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return x * torch.where(self.count > 3, 2.0, 1.0)
+
+    assert verified(Warm(), (X,)).coverage[0].gaps == ()
+
+
 def test_the_recorded_seed_makes_the_same_calls_again(monkeypatch):
     lowered = Lowerer([]).lower(
         Function(torch.sin), (X,), dynamic_shapes=[({0: Dim("rows", max=500)},)]
