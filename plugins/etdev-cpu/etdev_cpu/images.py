@@ -87,6 +87,18 @@ def _counts_padding(pool: Node) -> bool:
     return images and any(around or ()) and not up and counts is not False and divisor is None
 
 
+def _softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
+    """Compute a softmax over channels as one over the last dimension."""
+    rows = x.flatten(2).transpose(1, 2)
+    return torch.softmax(rows, -1).transpose(1, 2).reshape(x.shape)
+
+
+def _is_of_channels(softmax: Node) -> bool:
+    """Return True for a softmax over the second of more dimensions."""
+    sizes, given = shape_of(softmax), softmax.args[1:]
+    return len(sizes) > 2 and given in ((1, False), (1 - len(sizes), False))
+
+
 def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """Compute an ELU of scales with one that has none."""
     inner = x if input_scale == 1 else x * input_scale
@@ -113,12 +125,14 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     _NORM: _norm,
     aten.mean.dim: _mean,
     aten.avg_pool2d.default: _pool,
+    aten._softmax.default: _softmax,
     aten.elu.default: _elu,
     aten.celu.default: _celu,
 }
 _CONDITIONS: Mapping[Callable[..., Any], Callable[[Node], bool]] = {
     _mean: _reduces_images,
     _pool: _counts_padding,
+    _softmax: _is_of_channels,
     _elu: _is_scaled,
     _celu: lambda node: bool((*node.args, 1)[1]),
 }

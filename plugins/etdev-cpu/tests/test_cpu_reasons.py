@@ -36,7 +36,7 @@ def test_every_reason_of_executorch_has_words():
 @pytest.mark.parametrize(
     ("compute", "shape", "told"),
     [
-        (lambda x: x.softmax(1), (2, 3, 4), "not over dimension 1 of 3: transpose before it"),
+        (lambda x: x.softmax(0), (2, 3, 4), "not over dimension 0 of 3: transpose before it"),
         (lambda x: x.half().mean((2, 3)), (1, 2, 4, 4), "XNNPACK has mean with keepdim=True only"),
         (lambda x: x.mean(1, keepdim=True), (2, 3, 4), "of 4 dimensions, not of 3"),
         (lambda x: x**3, (2, 3), "XNNPACK has the square as its only power, not 3"),
