@@ -33,7 +33,7 @@ _SIZES = (1, 2, 3, 4, 8, 16, 32)
 # Parts that nodes are cut into at first.
 _WAYS = 8
 # A case that takes this many times as long as the first one in portable kernels hangs, if that is
-# at least so many seconds.
+# at least this many seconds.
 _PATIENCE, _SHORTEST_S = 10.0, 10.0
 # Times the limit of a trial, and a time in seconds, in which the process of trials has ended it.
 _TIMES, _SPARE_S = 10.0, 300.0

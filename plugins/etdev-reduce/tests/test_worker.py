@@ -76,6 +76,20 @@ def test_a_float64_is_held_to_its_own_tolerance_beside_a_float32(child):
     assert failure.detail.startswith("in call 0, output 1 is off by ")
 
 
+INTEGERS = """\
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return (torch.ops.aten.sum.dim_IntList(x, [0], dtype=torch.int32),)
+
+model, calls = Model(), [(torch.full((1, 1), 2**30 + 1, dtype=torch.int32),)]
+"""
+
+
+def test_integers_that_are_off_by_one_have_to_be_equal_in_the_script(child):
+    failure = tried(child, source=INTEGERS)
+    assert (failure.kind, failure.tolerance) == (WRONG, 0.0)
+
+
 class Process:
     """A process that has used so many seconds of a processor, and is in a state."""
 
