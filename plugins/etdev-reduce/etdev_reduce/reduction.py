@@ -97,7 +97,11 @@ class Reduction:
         if self.captured and not keep_weights:
             names = ", ".join(self.captured[:3])
             what = f"fails with the values of {names} alone, not with values made of a seed"
-            raise EtdevError("reduce", what, "give --keep-weights to write them to model.pt2")
+            cure = "give --keep-weights to write them to model.pt2"
+            if not self.finished:
+                what = f"had no time to replace the values of {names} by those of a seed"
+                cure = f"give a longer --budget, or {cure.removeprefix('give ')}"
+            raise EtdevError("reduce", what, cure)
         path = folder / ("repro_etdev.py" if self.flow.is_etdev else "repro.py")
         folder.mkdir(parents=True, exist_ok=True)
         if self.captured:

@@ -64,7 +64,8 @@ def report(  # noqa: PLR0913 (the parts of an issue, by keyword)
     if reference:
         parts.append(f"**See also:** {reference}")
     if flows:
-        rows = "\n".join(f"| {name} | {what} |" for name, what in flows.items())
+        cells = ((name, what.replace("|", "\\|")) for name, what in flows.items())
+        rows = "\n".join(f"| {name} | {what} |" for name, what in cells)
         parts.append(f"| flow | result |\n|---|---|\n{rows}")
     return "\n\n".join(parts) + "\n"
 
