@@ -11,10 +11,11 @@ from torch.fx import Node
 
 from etdev.graph import aten_op
 from etdev_cpu.deconvolutions import as_plain, is_faster_as_plain
-from etdev_cpu.layers import dtypes, shape_of
+from etdev_cpu.layers import dtypes, is_layer, shape_of
 
 aten = torch.ops.aten
 _CONVOLUTION, _NORM = aten.convolution.default, aten._native_batch_norm_legit_no_training.default
+_FLOATS = {torch.float32, torch.float16}
 # Batch, channels, height and width.
 _IMAGE = 4
 
@@ -23,12 +24,15 @@ def as_images(node: Node) -> Callable[..., Any] | None:
     """Return how a layer that XNNPACK has for images only, or slowly, is written with another one.
 
     XNNPACK reshapes a series to an image inside its delegate, which fails for two dynamic sizes. A
-    view outside of the delegate costs nothing. XNNPACK has no batch norm of volumes.
+    view outside of the delegate costs nothing. XNNPACK has no batch norm of volumes, and can't
+    compile one of rows without its layer in each release.
     """
     source = node.args[0] if node.args else None
     if aten_op(node.target) not in FORMULAS or not isinstance(source, Node):
         return None
     sizes, formula = shape_of(source), FORMULAS[aten_op(node.target)]
+    if formula is _norm and len(sizes) == 2:
+        return None if is_layer(source) or not dtypes([node]) <= _FLOATS else formula
     if dtypes([node]) != {torch.float32}:
         return None
     if formula in _CONDITIONS:
@@ -50,7 +54,7 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) 
 
 
 def _norm(x: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise series or volumes as images."""
+    """Normalise rows, series or volumes as images."""
     result, mean, deviation = _NORM(_image(x), *options)
     return result.view(x.shape), mean, deviation
 
@@ -115,7 +119,12 @@ def _is_scaled(elu: Node) -> bool:
 
 
 def _image(x: Tensor) -> Tensor:
-    """View a tensor as images: series in one row, volumes with their slices one above the other."""
+    """View a tensor as images: series in one row, volumes with their slices one above the other.
+
+    Each number of a row is an image.
+    """
+    if x.dim() == 2:
+        return x.view(*x.shape, 1, 1)
     rows = x.shape[2] * x.shape[3] if x.dim() > _IMAGE else 1
     return x.view(x.shape[0], x.shape[1], rows, x.shape[-1])
 

@@ -63,6 +63,23 @@ def test_norms_of_volumes_are_xnnpacks_and_pools_are_few_ops():
     assert_agrees(lowered, net, *calls)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("affine", [False, True])
+def test_norms_of_rows_are_xnnpacks(dtype, affine):
+    net = nn.Sequential(nn.BatchNorm1d(6, affine=affine), nn.Linear(6, 4), nn.BatchNorm1d(4))
+    for norm in (net[0], net[2]):
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+    net = net.eval().to(dtype)
+    calls = [(torch.randn(batch, 6).to(dtype),) for batch in (3, 1, 8)]
+    shapes = ({0: Dim("batch", min=1, max=8)},)
+    lowered = Lowerer(["cpu"]).lower(net, calls[0], dynamic_shapes=shapes)
+    assert owners(lowered) == {"cpu"}
+    # That of a layer is folded into it, without views between them.
+    assert len(lowered.plan["forward"].partitions) == 2
+    assert_agrees(lowered, net, *calls, tolerance=1e-5 if dtype is torch.float32 else 1e-2)
+
+
 def test_a_bias_that_a_kernel_reads_too_stays_one_of_the_layers_weights():
     # Both biases are zeros, which are stored once; of the first layer, kernels compute all.
     first, second = (nn.MultiheadAttention(64, 4, batch_first=True).eval() for _ in range(2))
