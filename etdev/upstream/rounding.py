@@ -1,4 +1,4 @@
-"""Rounding by other kernels: sums in another order, approximations of functions, quantisers."""
+"""Differences of kernels: rounding of sums, functions and quantisers, and NaN for numbers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import define
+from attrs import define, field
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from etdev.upstream.operators import OpOverload, arguments_of, base_name
+from etdev.upstream.trees import pytree
 
 # All kernels agree about +, -, *, / and comparisons. They differ in sums, whose errors have the
 # size of the largest one, and in functions, whose errors have the size of each value.
@@ -82,3 +83,27 @@ class RandomRounding(TorchDispatchMode):
         size = value.abs().max() if by_largest else value.abs()
         error: torch.Tensor = signs * size * self.units * torch.finfo(value.dtype).eps
         return value + error.nan_to_num(0.0, 0.0, 0.0).to(value)
+
+
+@define(eq=False, slots=False)
+class NanFinder(TorchDispatchMode):
+    """A mode that notes whether an op returns NaN for numbers, as 0 / 0 does."""
+
+    found: bool = field(default=False, init=False)
+
+    def __attrs_pre_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call an op, and look at its result; that of `empty` is what memory had."""
+        made = op(*args, **(kwargs or {}))
+        if not self.found and "empty" not in base_name(op):
+            self.found = _has_nan(made) and not _has_nan((args, kwargs))
+        return made
+
+
+def _has_nan(values: Any) -> bool:
+    tensors = [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+    return any(bool(value.isnan().any()) for value in tensors)

@@ -17,6 +17,10 @@ _SORTED = {
     _ATEN.bucketize.Scalar: "boundaries",
     _ATEN.searchsorted.Tensor: "sorted_sequence",
     _ATEN.searchsorted.Scalar: "sorted_sequence",
+    _ATEN.embedding_bag.default: "offsets",
+    _ATEN.embedding_bag.padding_idx: "offsets",
+    _ATEN._embedding_bag.default: "offsets",
+    _ATEN._embedding_bag_forward_only.default: "offsets",
 }
 
 

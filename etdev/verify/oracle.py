@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 from etdev.edge.reference import Reference, called, duplicates, modules_of
 from etdev.edge.simplify import folding
 from etdev.graph.nodes import calls_in
-from etdev.upstream.rounding import RandomRounding
+from etdev.upstream.rounding import NanFinder, RandomRounding
 from etdev.upstream.ties import ShuffledTies
 from etdev.verify.inputs import open_ties
 from etdev.verify.output_error import errors_of
@@ -129,6 +129,16 @@ class EagerCall:
     def _is_exact(self) -> bool:
         """True if no input is rounded, so that only some ops round what is computed from them."""
         return all((value * _EXACT % 1 == 0).all() for value in self.inputs if _is_float(value))
+
+    @property
+    def meets_nan(self) -> bool:
+        """True if an op of the call returns NaN for numbers, which few kernels keep."""
+        finder = NanFinder()
+        with suppress(Exception), torch.no_grad():
+            module = self._module()
+            with finder:
+                _results(module, self)
+        return finder.found
 
     def undecided(self, error: float, quantised: bool = False) -> Iterator[list[torch.Tensor]]:
         """Yield where each result changes if inputs and weights have a relative error.

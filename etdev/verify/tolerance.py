@@ -73,11 +73,13 @@ class Judgement:
         problem: How the call departs; None if it doesn't.
         left_out: How many numbers were not compared, since rounding decides them.
         by_float64: Eager PyTorch itself departs from float64, which decided.
+        by_nan: Nothing was compared, since an op returns NaN for numbers.
     """
 
     problem: str | None = None
     left_out: int = 0
     by_float64: bool = False
+    by_nan: bool = False
 
 
 @frozen

@@ -112,6 +112,7 @@ ATTRIBUTES = {
     *("_collect_all_valid_cia_ops_for_namespace", "_is_preservable_cia_op"),
     "_override_composite_implicit_decomp",
     "_alias_inplace_result_specs",
+    *("_embedding_bag", "_embedding_bag_forward_only"),  # what embedding_bag calls
     *("_expr", "_is_param", "_op", "_schema", "_set_replacement", "_version"),  # torch
 }
 # Where the host reads one elsewhere, and why it can't be helped.

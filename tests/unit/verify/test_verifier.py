@@ -652,6 +652,30 @@ def test_quantisers_may_round_either_way_and_excuse_no_larger_error(monkeypatch,
         assert dynamic(off).verify().calls >= 20
 
 
+@pytest.mark.parametrize("example", [1.0, 0.0])
+def test_where_an_op_makes_nan_of_a_fresh_input_nothing_is_compared(monkeypatch, example):
+    def ratio(x):
+        quotient = x / x
+        other = 2.0 if torch.compiler.is_exporting() else 3.0
+        return torch.where(quotient.isnan(), other, quotient) + x
+
+    monkeypatch.undo()
+    lowered = lower(ratio, torch.tensor([[example, 2.0, -1.0]]))
+    if example:
+        done = lowered.verify()
+        assert done.calls > 10
+        assert "not compared, since an op returns NaN for numbers there" in done.remarks[-1]
+    else:
+        assert "step 0: output 0 is off by 1" in refused(lowered).what
+
+
+def test_offsets_of_bags_stay_sorted(monkeypatch):
+    monkeypatch.undo()
+    bags = nn.EmbeddingBag(9, 4, mode="mean")
+    inputs = torch.arange(9), torch.tensor([0, 4, 4, 6])
+    assert Lowerer([]).lower(bags, inputs).verify().calls > 3
+
+
 @pytest.mark.parametrize("shape", [(4,), (2, 2)])
 def test_a_sequence_stays_sorted_in_all_calls(monkeypatch, shape):
     monkeypatch.undo()
