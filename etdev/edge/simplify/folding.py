@@ -87,9 +87,9 @@ class Folding:
         self._values[node] = copies[0] if isinstance(result, torch.Tensor) else copies
         return True
 
-    def _inputs_of(self, node: Node) -> dict[Node, Any] | None:
+    def _inputs_of(self, node: Node) -> dict[Node, object] | None:
         """Return the values of a node's inputs; None if one of them is unknown."""
-        values = {source: self.value(source) for source in node.all_input_nodes}
+        values: dict[Node, object] = {n: self.value(n) for n in node.all_input_nodes}
         # In two steps, since most weights that are dequantised meet what isn't known.
         later = [source for source, value in values.items() if value is None]
         if not all(map(_dequantiser_of, later)):
@@ -166,9 +166,10 @@ class Folding:
         return placeholder
 
 
-def _result(node: Node, values: Mapping[Node, Any]) -> Any:
+def _result(node: Node, values: Mapping[Node, object]) -> object:
     """Compute a node from the values of its inputs; None if that fails."""
-    args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
+    known: Mapping[Node, Any] = values
+    args, kwargs = map_arg((node.args, dict(node.kwargs)), known.__getitem__)
     try:
         with torch.no_grad(), _one_thread():
             return node.target(*args, **kwargs)  # type: ignore[operator]
