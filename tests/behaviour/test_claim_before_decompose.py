@@ -178,7 +178,9 @@ def test_the_cpu_plugin_first_leaves_the_rest_of_a_transformer_to_cuda(name):
 
     def of_cpu(plan):
         # Of two that only move elements one is left, but not if just one is a piece of attention.
-        ops = [entry.op for entry in plan.ledger if entry.owner == "cpu"]
+        # CUDA has layer norms whole, of which XNNPACK takes pieces.
+        entries = (entry for entry in plan.ledger if "layer_norm" not in entry.node)
+        ops = [entry.op for entry in entries if entry.owner == "cpu"]
         return Counter(op for op in ops if not op.startswith(("aten.permute", "aten.view")))
 
     # XNNPACK multiplies matrices, so that it takes parts of the attention.

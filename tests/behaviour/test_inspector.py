@@ -15,10 +15,15 @@ from etdev import Lowerer
 pytestmark = pytest.mark.usefixtures("quick_conversion")
 
 
-@pytest.fixture(scope="module", params=["mlp", pytest.param("bert", marks=pytest.mark.suite)])
+@pytest.fixture(scope="module", params=["mlp", pytest.param("mobilenet", marks=pytest.mark.suite)])
 def pair(request):
     """The same program lowered by etdev and by ExecuTorch, with example inputs."""
-    module, inputs = nets.mlp() if request.param == "mlp" else nets.bert(1)
+    module, inputs = getattr(nets, request.param)()
+    return *both(module, inputs), inputs
+
+
+def both(module, inputs):
+    """A model's program as etdev and as ExecuTorch lower it."""
     with torch.no_grad():
         program = torch.export.export(module, inputs)
     # ExecuTorch doesn't simplify.
@@ -27,7 +32,7 @@ def pair(request):
     theirs = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
     )
-    return ours.to_executorch(), theirs.to_executorch(), inputs
+    return ours.to_executorch(), theirs.to_executorch()
 
 
 def source_handles(program):
@@ -55,6 +60,12 @@ def events(program, inputs, folder):
 def test_every_source_node_is_still_found_by_its_handle(pair):
     ours, theirs, _ = pair
     assert source_handles(ours) == source_handles(theirs)
+
+
+@pytest.mark.suite
+def test_attention_that_is_written_in_other_ops_keeps_its_handles():
+    ours, theirs = map(source_handles, both(*nets.bert(1)))
+    assert {*ours} == {*theirs}
 
 
 def test_each_delegate_has_a_handle_map_of_its_own(pair):
