@@ -38,7 +38,7 @@ _RANGE = 4096
 # The most draws, the bounds of constants whose multiples are drawn, and those of any program.
 DRAWS, _GRID, _HALVES = 16, (1e-3, 1e3), 0.5
 # Multiples of whole parts of 1 over this number are exact in each float dtype.
-_EXACT = 64
+EXACT = 64
 # Numbers are equal in float32 if they differ by less than this part.
 _ALIKE = 1e-6
 # Ops of a table and the numbers of its rows.
@@ -94,7 +94,7 @@ class Samples:
         PyTorch leaves the order of ties open, none are tied.
         """
         tied = self._may_tie
-        changes = list(self._changes) if any(map(_is_float, self.example)) else []
+        changes = list(self._changes) if any(map(is_float, self.example)) else []
         grids = cycle([None, *((_HALVES, *self._constants) if tied else ())])
         for turn in range(DRAWS):
             if turn % 2 == 0 and changes:
@@ -103,7 +103,7 @@ class Samples:
             grid, pairs = next(grids), tied and turn % 3 == 1
             attempts = self._attempts(self._between, grid, _EQUAL)
             # Rounding decides about multiples of 0.3, such as their floor, but not of 0.5.
-            exact = grid is not None and (grid * _EXACT).is_integer()
+            exact = grid is not None and (grid * EXACT).is_integer()
             yield map(_paired, attempts) if pairs else attempts, pairs or not exact
 
     @cached_property
@@ -129,9 +129,10 @@ class Samples:
         resized = [self._fresh(self._between)] if self.is_dynamic else []
         for like in (*resized, list(self.example)):
             for change in changes:
-                yield [self._ordered(change(v), v) if _is_float(v) else v for v in like]
+                yield [self._ordered(change(v), v) if is_float(v) else v for v in like]
 
     def _some_times(self, value: Tensor, factor: float) -> Tensor:
+        """Multiply half of the numbers, drawn at random, by a factor."""
         some = torch.rand(value.shape, generator=self._generator) < 1 / 2
         return torch.where(some, value * factor, value)
 
@@ -155,7 +156,7 @@ class Samples:
         does the second attempt at any other value. With the last inputs, all dynamic sizes are at
         their minimum, if one of them may be 0.
         """
-        floats = any(map(_is_float, self.example))
+        floats = any(map(is_float, self.example))
         first = 0 if all_values else len(_EDGES) - (_NOT_FINITE if floats else 0)
         for index in range(first, len(_EDGES)):
             attempts = (True, False) if all_values else (False,)
@@ -391,13 +392,14 @@ def _paired(values: Sequence[Any]) -> list[Any]:
     """Make every second row of floats equal to the one before."""
     return [
         value.index_select(-2, torch.arange(value.shape[-2]) // 2 * 2)
-        if _is_float(value) and value.dim() > 1
+        if is_float(value) and value.dim() > 1
         else value
         for value in values
     ]
 
 
-def _is_float(value: Any) -> TypeGuard[Tensor]:
+def is_float(value: Any) -> TypeGuard[Tensor]:
+    """Return True for a tensor of floats."""
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
@@ -407,8 +409,8 @@ def _is_number(value: Any) -> bool:
 
 def _exact(number: float) -> float:
     """Return the first multiple of a number that is exact, or the number without one."""
-    parts = [number * _EXACT * times for times in range(1, _EXACT)]
-    exact = (round(v) / _EXACT for v in parts if math.isclose(v, round(v), rel_tol=_ALIKE))
+    parts = [number * EXACT * times for times in range(1, EXACT)]
+    exact = (round(v) / EXACT for v in parts if math.isclose(v, round(v), rel_tol=_ALIKE))
     return next(exact, number)
 
 

@@ -16,7 +16,7 @@ from etdev.edge.simplify import folding
 from etdev.graph.nodes import calls_in
 from etdev.upstream.rounding import NanFinder, RandomRounding
 from etdev.upstream.ties import ShuffledTies
-from etdev.verify.inputs import open_ties
+from etdev.verify.inputs import EXACT, is_float, open_ties
 from etdev.verify.output_error import errors_of
 
 # Perturbed calls show how far outputs move. A program rounds in other places, so it may move them
@@ -26,8 +26,6 @@ _RUNS, _MARGIN = 16, 4
 # exact, those of inputs count half: a number that jumps, as at a multiple of a divisor, may do so
 # after a sum or a function alone.
 _UNITS, _MORE, _LESS = 4, 2.0, 0.5
-# Exact inputs are multiples of 1 over this number.
-_EXACT = 64
 # Near ties are decided by perturbations of these many units in the last place.
 _NEAR = 32
 # Rounding decides a result that changes by this part of itself in most runs, such as the inverse of
@@ -62,9 +60,9 @@ class EagerCall:
     def reads(self, state: str) -> bool:
         """Return True if outputs change when a tensor of the state does."""
         value = self.state[state]
-        # A counter that is beyond all that the method compares it with is 0 in the last one.
-        counts = value.dtype != torch.bool
-        others = [value * 2 + 1, value + 1, value * 0] if counts else [~value]
+        # Zero shows a counter that is past all numbers that the method compares it with.
+        is_bool = value.dtype == torch.bool
+        others = [~value] if is_bool else [value * 2 + 1, value + 1, value * 0]
         return any(self._differs(state, other) for other in others)
 
     def _differs(self, state: str, value: torch.Tensor) -> bool:
@@ -128,7 +126,7 @@ class EagerCall:
     @property
     def _is_exact(self) -> bool:
         """True if no input is rounded, so that only some ops round what is computed from them."""
-        return all((value * _EXACT % 1 == 0).all() for value in self.inputs if _is_float(value))
+        return all((value * EXACT % 1 == 0).all() for value in self.inputs if is_float(value))
 
     @property
     def meets_nan(self) -> bool:
@@ -161,10 +159,10 @@ class EagerCall:
             # State in Python may have changed since then.
             if not agree(_results(self._module(), self), self.results):
                 return []
-            inputs = [value.double() if _is_float(value) else value for value in self.inputs]
+            inputs = [value.double() if is_float(value) else value for value in self.inputs]
             results = _results(self._module().double(), evolve(self, inputs=inputs))
             pairs = zip(results, self.results, strict=True)
-            return [made.to(own.dtype) if _is_float(own) else own for made, own in pairs]
+            return [made.to(own.dtype) if is_float(own) else own for made, own in pairs]
         return []
 
     def _perturbed(
@@ -187,7 +185,7 @@ class EagerCall:
         numbers = torch.Generator().manual_seed(0)
 
         def off(value: Any, own: float | None) -> Any:
-            if own == 0.0 or only_ops or not _is_float(value):
+            if own == 0.0 or only_ops or not is_float(value):
                 return value
             own = units * torch.finfo(value.dtype).eps if own is None else own
             known, places = torch.unique(value, return_inverse=True) if tied else (value, ...)
@@ -284,10 +282,6 @@ def _is_another(error: torch.Tensor, value: torch.Tensor) -> bool:
     """Return True if a value is off by about its own size."""
     size = errors_of(value, torch.zeros_like(value)).nan_to_num(0.0).norm()
     return bool(error.norm() > _DECIDES * size)
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def agree(values: Sequence[Any], others: Sequence[Any], tolerance: float | None = None) -> bool:

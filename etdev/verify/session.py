@@ -150,11 +150,11 @@ class Session:
         known, judgement = self._compared.get(id(call), ((), Judgement()))
         if not known or not agree(results, known, tolerance=0.0):
             judgement = self.tolerance.judge(results, call)
-            # Inputs that differ from the example are to be such that all ops return numbers.
+            # A fresh input counts only if each op returns numbers for it.
             first = self.calls[0]
             fresh = call is not first and not call.edge
             if judgement.problem and fresh and call.meets_nan and not first.meets_nan:
-                judgement = Judgement(left_out=sum(map(_count, call.outputs)), by_nan=True)
+                judgement = Judgement(left_out=_numbers(call), by_nan=True)
         if judgement != Judgement():
             self._compared[id(call)] = results, judgement
         if not judgement.problem and judgement != Judgement():
@@ -175,7 +175,7 @@ class Session:
     def doubt(self) -> str:
         """Why calls that agree show nothing; empty if they do."""
         calls = [call for call in self.calls if not call.edge]
-        numbers = {id(c): sum(torch.as_tensor(v).numel() for v in c.outputs) for c in calls}
+        numbers = {id(call): _numbers(call) for call in calls}
         if numbers and numbers == {key: each.left_out for key, each in self.judgements.items()}:
             return "near ties decide all that it returns"
         return self.reference.doubt
@@ -235,8 +235,9 @@ def interleaved(playing: Mapping[str, Iterator[EagerCall]]) -> Iterator[tuple[st
             del left[name]
 
 
-def _count(value: Any) -> int:
-    return torch.as_tensor(value).numel()
+def _numbers(call: EagerCall) -> int:
+    """Return how many numbers a call returns."""
+    return sum(torch.as_tensor(value).numel() for value in call.outputs)
 
 
 def _size_of_integers(value: Any) -> Any:

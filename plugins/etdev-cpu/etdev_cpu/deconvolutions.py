@@ -18,9 +18,9 @@ _TILE = 16
 def is_faster_as_plain(layer: Node) -> bool:
     """Return True for a strided transposed convolution that is exact and faster as a plain one.
 
-    It has as many taps for each output, since a tap of zero would spread infinities. XNNPACK's own
-    takes up to 15 times as long with few outputs; with many it is faster only where the inputs are
-    fewer, since putting outputs side by side takes its time. See benchmarks/deconvolution.py.
+    Each output then has the same number of taps: a tap of zero would make NaN of infinities. With
+    few outputs XNNPACK's transposed convolution takes up to 15 times as long; with many it is
+    faster if there are fewer inputs than outputs. See benchmarks/deconvolution.py.
     """
     weight: Any = layer.args[1]
     given: Any = layer.args[3:]
@@ -37,7 +37,7 @@ def is_faster_as_plain(layer: Node) -> bool:
 def as_plain(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], *options: Any
 ) -> Tensor:
-    """Convolve to the outputs of each step as channels of one place, and put them side by side."""
+    """Convolve, with the outputs of a stride as channels, and put these channels side by side."""
     padding, more, channels = options[0], options[3], weight.shape[1]
     # The last taps come first. Flipped first, since views of weights are not computed ahead.
     turned = weight.flip([*range(2, weight.dim())])

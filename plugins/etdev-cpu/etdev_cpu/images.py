@@ -24,8 +24,8 @@ def as_images(node: Node) -> Callable[..., Any] | None:
     """Return how a layer that XNNPACK has for images only, or slowly, is written with another one.
 
     XNNPACK reshapes a series to an image inside its delegate, which fails for two dynamic sizes. A
-    view outside of the delegate costs nothing. XNNPACK has no batch norm of volumes, and can't
-    compile one of rows without its layer in each release.
+    view outside of the delegate costs nothing. XNNPACK has no batch norm of volumes, and not in
+    every release one of rows without a layer before it.
     """
     source = node.args[0] if node.args else None
     if aten_op(node.target) not in FORMULAS or not isinstance(source, Node):
@@ -76,7 +76,7 @@ def _reduces_images(mean: Node) -> bool:
 def _pool(
     x: Tensor, size: Sequence[int], step: Sequence[int], around: Sequence[int], *_: Any
 ) -> Tensor:
-    """Pad apart, since XNNPACK doesn't count the padding of a pool of means."""
+    """Pad before the pool, since XNNPACK doesn't count the padding of a pool of means."""
     rows, columns = (*around, *around)[:2]
     padded = aten.constant_pad_nd.default(x, [columns, columns, rows, rows])
     pooled: Tensor = aten.avg_pool2d.default(padded, size, step)
@@ -104,7 +104,7 @@ def _is_of_channels(softmax: Node) -> bool:
 
 
 def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """Compute an ELU of scales with one that has none."""
+    """Compute a scaled ELU as a multiple of a plain one."""
     inner = x if input_scale == 1 else x * input_scale
     result: Tensor = aten.elu.default(inner, alpha * input_scale) * (scale / input_scale)
     return result
