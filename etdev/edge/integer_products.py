@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 
 from etdev.graph.inlining import call
 from etdev.graph.rebuild import constant_input, copy_graph, rebuilt
-from etdev.graph.signature import first_input, stored_values, unwritten_constants
+from etdev.graph.signature import constant_values, first_input
 
 aten = torch.ops.aten
 _PRODUCT, _TURN, _SUM = aten._int_mm.default, aten.permute.default, aten.sum.dim_IntList
@@ -33,10 +33,7 @@ def with_float_products(program: ExportedProgram) -> ExportedProgram:
     if not any(node.target == _PRODUCT for node in program.graph.nodes):
         return program
     graph = copy_graph(program.graph)
-    values = stored_values(program)
-    names = unwritten_constants(program)
-    known = {name: values[target] for name, target in names.items() if target in values}
-    products = _Products(graph, first_input(graph, program), known)
+    products = _Products(graph, first_input(graph, program), constant_values(program))
     for node in list(graph.nodes):
         if node.target == _PRODUCT:
             products.rewrite(node)

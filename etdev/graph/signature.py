@@ -61,6 +61,13 @@ def unwritten_constants(program: ExportedProgram) -> dict[str, str]:
     return {name: target for name, target in targets.items() if target not in written}
 
 
+def constant_values(program: ExportedProgram) -> dict[str, Any]:
+    """Return the values of weights and constants that the method never writes, by input."""
+    values = stored_values(program)
+    targets = unwritten_constants(program).items()
+    return {name: values[target] for name, target in targets if target in values}
+
+
 def computed_from(
     program: ExportedProgram, names: Collection[str], inputless: bool = True
 ) -> set[str]:

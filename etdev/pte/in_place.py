@@ -11,7 +11,7 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
-from etdev.graph.signature import stored_values, unwritten_constants
+from etdev.graph.signature import constant_values
 from etdev.upstream.operators import edge_ops
 from etdev.upstream.trees import pytree
 
@@ -34,8 +34,7 @@ def write_in_place(program: ExportedProgram) -> None:
     nodes, signature = list(program.graph.nodes), program.graph_signature
     places = {node: place for place, node in enumerate(nodes)}
     inputs = {node.name: node for node in nodes if node.op == "placeholder"}
-    values = stored_values(program)
-    constants = {inputs[n]: values[target] for n, target in unwritten_constants(program).items()}
+    constants = {inputs[name]: value for name, value in constant_values(program).items()}
     results: Any = nodes[-1].args[0]
     for name, target in signature.inputs_to_buffers.items():
         for spec, result in zip(signature.output_specs, results, strict=True):

@@ -22,7 +22,7 @@ from etdev.edge.simplify.folding import (
 )
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
-from etdev.graph.signature import first_input, stored_values, unwritten_constants
+from etdev.graph.signature import constant_values, first_input, unwritten_constants
 
 
 class Sweep:
@@ -43,9 +43,7 @@ class Sweep:
         # The inputs that the method never writes, and the buffers that it does.
         self._constants = unwritten_constants(program)
         self._written = program.graph_signature.inputs_to_buffers.keys() - self._constants.keys()
-        values = stored_values(program)
-        known = {name: values[key] for name, key in self._constants.items() if key in values}
-        self._folding = Folding(self._graph, known)
+        self._folding = Folding(self._graph, constant_values(program))
 
     def simplified(self) -> ExportedProgram:
         """Return the program without redundant work; the same object if nothing changes."""

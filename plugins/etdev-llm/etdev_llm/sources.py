@@ -78,15 +78,13 @@ def _model(text: str, dtype: torch.dtype | None) -> Any:
     if folder.is_dir() and not any(map(list, map(folder.glob, _WEIGHTS))):
         warnings.warn(f"{text}: has no weights, so they are random", EtdevWarning, stacklevel=3)
         text = str(folder / "config.json")
-    if text.endswith(".json"):
-        fields = json.loads(Path(text).read_text(encoding="utf-8"))
-        config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-        return _class_of(config).from_config(config, dtype=dtype or torch.float32)
     if ":" in text and not Path(text).exists():
         model = sources.returned(text)
         return model.to(dtype) if dtype else model
     config = AutoConfig.from_pretrained(text)
     kind, dtype = _class_of(config), dtype or torch.float32
+    if text.endswith(".json"):
+        return kind.from_config(config, dtype=dtype)
     if getattr(config, "quantization_config", None):
         from etdev_llm import checkpoints
 

@@ -15,6 +15,7 @@ from etdev_llm.sources import Recipe
 from support.decoders import SIZES, decoder
 from support.documents import blocks, commands
 from support.emulator import emulated
+from transformers import AutoConfig
 
 from etdev import Lowerer
 from etdev.cli.main import main
@@ -204,6 +205,13 @@ def test_a_folder_without_weights_has_random_ones(config, tmp_path):
         one = Recipe(seed=3).load("model")
     other = Recipe(seed=3).load("model/config.json")
     assert torch.equal(one.lm_head.weight, other.lm_head.weight)
+
+
+def test_a_config_is_read_as_transformers_writes_it(tmp_path):
+    """It writes the infinite limit of Mamba's steps as an object."""
+    AutoConfig.for_model("mamba2", num_hidden_layers=1, vocab_size=16).save_pretrained(tmp_path)
+    model = Recipe().load(str(tmp_path / "config.json"))
+    assert list(model.config.time_step_limit) == [0.0, float("inf")]
 
 
 def test_a_source_that_is_not_there_is_an_error_with_its_name(config):
