@@ -116,6 +116,7 @@ def test_a_single_delegate_gives_executorchs_own_bytes():
     assert ours == upstream(program).to_executorch().buffer
 
 
+@pytest.mark.suite
 def test_quantised_patterns_are_atomic():
     plan = lowered("quantised conv net").plan["forward"]
     assert plan.fallback == ()

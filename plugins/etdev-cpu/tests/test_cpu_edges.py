@@ -98,6 +98,7 @@ def heads(rows):
     return (*(torch.randn(2, 3, rows, 8) for _ in range(3)), mask)
 
 
+@pytest.mark.suite
 def test_attention_without_a_mask_has_a_plain_softmax():
     rows = Dim("rows", min=2, max=9)
     shapes = ({2: rows}, {2: rows}, {2: rows}, {0: rows, 1: rows})

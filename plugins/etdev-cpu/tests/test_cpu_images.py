@@ -47,6 +47,7 @@ def test_series_of_any_batch_and_length_are_xnnpacks(fixed):
     assert_agrees(lowered, net, *calls)
 
 
+@pytest.mark.suite
 def test_a_partitioner_takes_such_series_too():
     net, calls = series(), [(torch.randn(b, 6, n),) for b, n in ((2, 10), (4, 40), (1, 5))]
     shapes = ({0: Dim("batch", min=1, max=4), 2: Dim("length", min=4, max=40)},)
@@ -63,6 +64,7 @@ def test_norms_of_volumes_are_xnnpacks_and_pools_are_few_ops():
     assert_agrees(lowered, net, *calls)
 
 
+@pytest.mark.slice("True-float16", "False-float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("affine", [False, True])
 def test_norms_of_rows_are_xnnpacks(dtype, affine):
@@ -80,6 +82,7 @@ def test_norms_of_rows_are_xnnpacks(dtype, affine):
     assert_agrees(lowered, net, *calls, tolerance=1e-5 if dtype is torch.float32 else 1e-2)
 
 
+@pytest.mark.suite
 def test_a_bias_that_a_kernel_reads_too_stays_one_of_the_layers_weights():
     # Both biases are zeros, which are stored once; of the first layer, kernels compute all.
     first, second = (nn.MultiheadAttention(64, 4, batch_first=True).eval() for _ in range(2))
@@ -119,6 +122,7 @@ class Pooled(nn.Module):
         return self.head(self.layer(x).relu().mean(self.dims, self.keeps).flatten(1))
 
 
+@pytest.mark.slice("dims2-True", "dims1-False")
 @pytest.mark.parametrize("quantised", [False, True])
 @pytest.mark.parametrize("dims", [(2, 3), (-1, -2), [3, 2]])
 def test_means_of_images_are_xnnpacks_in_a_batch_that_grows(dims, quantised):

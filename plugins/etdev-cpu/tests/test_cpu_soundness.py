@@ -57,11 +57,19 @@ CASES = [
     *(pytest.param(name, ["cpu"], id=name) for name in CODES),
     *(pytest.param(name, [EARLY, "cpu"], id=f"{name} behind another") for name in LINEAR),
 ]
-# tests/unit/quirks/test_repros.py has it, too.
-SLOW = "quantised-layers-called-twice"
 
 
-@pytest.mark.slice(*CODES.keys() - {SLOW}, "quantised-weights-alone behind another")
+@pytest.mark.slice(
+    "weights-of-two-scales",
+    "dequantised-values-read-twice",
+    "tanh-gelus",
+    "softmax-of-images",
+    "freed-constants",
+    "kernels-of-two-layers",
+    "factors-of-products",
+    "permutes-of-numbers",
+    "narrow-ranges",
+)
 @pytest.mark.parametrize(("name", "plugins"), CASES)
 def test_what_xnnpack_gets_wrong_is_left_to_others_and_computed(name, plugins):
     repro = quirks.load(name)

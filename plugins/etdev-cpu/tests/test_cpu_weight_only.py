@@ -79,6 +79,7 @@ def calls(*rows: int) -> list[tuple[Tensor]]:
     return [(torch.randn(each, WIDTH) * 3,) for each in rows]
 
 
+@pytest.mark.slice("PT2E", "torchao without bias")
 @pytest.mark.parametrize(
     "model",
     [
@@ -122,6 +123,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slice("zero points of PT2E", "by input")
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_weights_are_dequantised_by_kernels(name: str) -> None:
     given = calls(3, 3)

@@ -45,7 +45,7 @@ def delegated(program):
     return nodes, [sorted(p.state_dict.keys() | p.constants.keys()) for p in inner]
 
 
-@pytest.mark.slice("attention", "cond", "shared constant", "map")
+@pytest.mark.slice("attention", "shared constant")
 @pytest.mark.parametrize(
     "model",
     [

@@ -91,6 +91,16 @@ def test_the_kernels_that_cuda_backend_has_are_read_from_its_source():
     assert supported() == set(CudaBackend.get_supported_fallback_kernels())
 
 
+@pytest.mark.slice(
+    "attention",
+    "conv1d",
+    "product of integers",
+    "sort",
+    "index_put by mask",
+    "pool, 5 x 5",
+    "pool, 6 x 6",
+    "power by integers",
+)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_kernel_is_missed_exactly_if_inductor_calls_it(name):
     module, inputs = gpu_lowering.traced(*CALLS[name])

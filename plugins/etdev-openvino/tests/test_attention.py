@@ -88,6 +88,7 @@ def test_attention_is_taken_whole():
     assert_agrees(result, module, inputs, others, inputs)
 
 
+@pytest.mark.suite
 def test_what_openvino_gets_wrong_is_decomposed():
     module, inputs = Function(left), (QUERY, KEY, LONG, NO_FIRST, HIDES)
     result, whole = lowered(module, inputs, FLOAT32)

@@ -238,6 +238,7 @@ def test_skipped_ops_are_left_to_other_plugins(name):
     assert plan["forward"].owner("aten_add_tensor") == "OpenVinoPlugin"
 
 
+@pytest.mark.suite
 def test_without_products_float32_stays_float32():
     module, inputs = nets.bert(layers=1)
     assert_agrees(Lowerer([OPENVINO]).lower(module, inputs), module, inputs)

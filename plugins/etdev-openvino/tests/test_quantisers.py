@@ -24,6 +24,7 @@ class Residual(nn.Module):
         return nn.functional.hardtanh(self.one(x)) + self.two(x)
 
 
+@pytest.mark.suite
 def test_quantisers_go_with_the_layers_that_are_left_to_others():
     """Alone, they can't be compiled, and XNNPACK could no longer take the layers in 8 bits."""
     inputs = (torch.randn(1, 3, 8, 8),)

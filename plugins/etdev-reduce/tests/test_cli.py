@@ -166,6 +166,7 @@ def test_methods_that_fail_in_one_file_alone_are_reduced_together(folder):
     assert "Second" not in text
 
 
+@pytest.mark.suite
 @pytest.mark.slow
 def test_a_raw_error_of_executorchs_is_kept(folder):
     text = NET.replace(".tanh()", ".sort().values")

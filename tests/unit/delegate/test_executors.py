@@ -96,6 +96,7 @@ def test_threads_take_turns_and_compile_the_same_bytes():
         assert lowered_bytes(Lowerer(["cpu"], executor=threads), *nets.mlp()) == here
 
 
+@pytest.mark.suite
 def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
     plugin = moody()
     Lowerer([plugin], executor=worker).lower(Net(), (X,))

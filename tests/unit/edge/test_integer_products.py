@@ -32,6 +32,7 @@ def layers_of(lowered: Any) -> list[str]:
     return [e.owner for e in lowered.plan["forward"].ledger if e.op == LINEAR]
 
 
+@pytest.mark.slice("torch.uint8-520-2-cpu", "torch.int8-1600-2-portable")
 @pytest.mark.parametrize("plugins", [["cpu"], []], ids=["cpu", "portable"])
 @pytest.mark.parametrize(
     ("dtype", "inputs", "parts"),
@@ -55,6 +56,7 @@ def test_sums_are_exact_at_the_largest_integers(
     assert len(lowered.to_executorch().buffer) < 3 * weight.numel() + 40_000
 
 
+@pytest.mark.suite
 def test_layers_of_torchao_in_every_batch() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(128, 300), nn.ReLU(), nn.Linear(300, 64, bias=False))

@@ -86,7 +86,7 @@ def owners(lowered: Any) -> dict[str, str | None]:
     return {entry.op: entry.owner for entry in lowered.plan["forward"].ledger}
 
 
-@pytest.mark.slice("padded by what is stored", "in two steps", "result viewed")
+@pytest.mark.slice("result viewed")
 @pytest.mark.parametrize("name", MOVES)
 def test_a_moved_value_is_quantised_as_before(name: str) -> None:
     """The values on portable kernels have the same bits, and XNNPACK has the layer in int8."""
@@ -199,6 +199,7 @@ class Positions(nn.Module):
         return self.of_features(x) + self.of_positions(turned).sum(0)
 
 
+@pytest.mark.slice("True")
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_quantised_layers_of_constants_are_computed_ahead_of_time(dynamic: bool) -> None:
     torch.manual_seed(0)

@@ -385,6 +385,7 @@ def test_a_weight_that_only_its_parts_are_read_for_is_computed_once() -> None:
     assert sizes[1] < sizes[0] + 1024
 
 
+@pytest.mark.suite
 def test_the_parts_of_a_weight_that_is_split_are_constants() -> None:
     # Of its weight, cross attention splits off the rows for keys and values.
     attention = nn.MultiheadAttention(64, 4, batch_first=True).eval()

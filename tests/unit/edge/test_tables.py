@@ -89,6 +89,9 @@ def planned(lowered: Any) -> int:
     return max(plan.non_const_buffer_sizes)
 
 
+@pytest.mark.slice(
+    "in groups-cpu", "by tensor-portable", "selected-cpu", "also as a weight-portable"
+)
 @pytest.mark.parametrize("plugins", [["cpu"], []], ids=["cpu", "portable"])
 @pytest.mark.parametrize("name", READS)
 def test_only_the_rows_that_are_read_are_computed(name: str, plugins: Any) -> None:
@@ -112,6 +115,7 @@ def test_tables_that_are_not_computed_row_by_row_stay_whole(name: str) -> None:
     assert_agrees(lowered, net, *given, tolerance=1e-4)
 
 
+@pytest.mark.slice("False-int4")
 @pytest.mark.parametrize(
     ("bits", "granularity"),
     [(torch.int8, PerAxis(0)), (torch.int4, PerGroup(16))],

@@ -32,6 +32,7 @@ def precision(method, op):
     return {entry.precision for entry in method.ledger if op in entry.op}
 
 
+@pytest.mark.suite
 def test_an_int8_island_is_converted_where_it_begins_and_ends():
     method = planned(precisions.island("sin"), [FLOAT, "cpu"])
     assert method.ledger.precisions() == {"cpu": {"int8": 16}, "float": {"float32": 2}}

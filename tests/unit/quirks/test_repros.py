@@ -95,6 +95,32 @@ def test_the_line_to_write_is_told(pretend, executorch, fixed, kind, told):
     assert disagreement("the row", fault, Verdict("any", kind, "1 for 2")) == told
 
 
+@pytest.mark.slice(
+    "overwritten-results",
+    "unsupported-flows",
+    "branch-constants",
+    "shared-state",
+    "strided-views",
+    "lost-write-back",
+    "aliased-buffers",
+    "assertions-on-data",
+    "written-inputs",
+    "signed-remainders",
+    "channels-last-kernels",
+    "channels-last-buffers",
+    "quantised-kernels",
+    "powers-of-sizes",
+    "dynamic-empties",
+    "merged-inputs",
+    "fixed-sizes",
+    "mixed-dtypes",
+    "rounded-scalars",
+    "python-inputs",
+    "overlapping-buffers",
+    "refused-complex",
+    "reserved-names",
+    "widened-scalars",
+)
 @pytest.mark.parametrize("name", each(HELD, ROWS.keys()))
 def test_etdev_is_right_or_refuses(name):
     verdict = judge(name, ours.lower, (EtdevError,), EtdevWarning)

@@ -63,6 +63,7 @@ class LastUnused(torch.nn.Sequential):
         return x
 
 
+@pytest.mark.suite
 def test_a_model_of_one_layer_is_quantised_and_judged_on_other_data(searched, tmp_path):
     layers = torch.nn.Flatten(), torch.nn.Linear(192, 64), torch.nn.Linear(64, 64)
     module = LastUnused(*layers).eval()

@@ -119,6 +119,7 @@ def test_a_program_that_the_runtime_refuses_or_hangs_in_is_a_finding(cpp, target
         local.run(Request(mlp_pte, ((torch.ones(3, 3),),), **QUICK))
 
 
+@pytest.mark.suite
 def test_a_tuning_in_cpp_says_so(cpp, tmp_path):
     tuning = etdev.tune(
         *(MODULE, INPUTS, tmp_path / "net.pte"),

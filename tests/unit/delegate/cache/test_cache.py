@@ -107,7 +107,7 @@ CASES = [
 ]
 
 
-@pytest.mark.slice("cpu-mlp", "cpu-dynamic", "openvino+cpu-mlp")
+@pytest.mark.slice("openvino+cpu-mlp", "cpu-mlp")
 @pytest.mark.parametrize(("plugins", "model"), CASES)
 def test_a_hit_gives_the_same_bytes_and_compiles_nothing(model, plugins, tmp_path, compiles):
     source, inputs, *shapes = model()

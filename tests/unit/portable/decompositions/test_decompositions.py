@@ -179,6 +179,7 @@ def test_a_pool_has_the_nan_of_its_window():
     agree(functions, (x,), (nan,))
 
 
+@pytest.mark.slice("float32")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_floats_at_their_edges(dtype):
     edges = torch.tensor([0.0, -0.0, 1, -1, math.nan, math.inf, -math.inf, 2.5, -3.75], dtype=dtype)
@@ -476,6 +477,7 @@ def test_what_is_resized_to_more_than_it_has_is_refused():
         Lowerer([]).lower(calling(lambda x: (x * 2).resize_(5, 5)), (torch.randn(3, 4),))
 
 
+@pytest.mark.suite
 def test_rows_may_be_repeated_as_data_say():
     def regulated(rows, repeats):
         result = torch.repeat_interleave(rows, repeats, dim=0)
@@ -507,6 +509,7 @@ def test_the_largest_of_a_size_that_may_change_is_found():
     assert_agrees(lowered, calling(largest), *calls)
 
 
+@pytest.mark.slice("options1")
 @pytest.mark.parametrize("options", [(2,), ((1, 2, 2),), (3, 2, 1), ((3, 2, 3), 2, (1, 1, 0))])
 def test_volumes_are_pooled_with_and_without_places(options):
     def pooled(x):
