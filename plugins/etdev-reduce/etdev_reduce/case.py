@@ -141,14 +141,6 @@ class Case:
         nodes = tuple(other for other in self.nodes if other is not node)
         return evolve(self, nodes=nodes, aliases={**self.aliases, node: instead})
 
-    def kept(self) -> dict[str, Any]:
-        """Return the captured values that the source reads, by key."""
-        return {
-            self.recording.key(name, call): self.recording.calls[call][name]
-            for name in self.captured
-            for call in self.calls
-        }
-
     def held(self) -> dict[int, str]:
         """Return the sources of its weights and states, by where they lie in memory."""
         known = {self._place(node): node for node in self._weights if self._place(node)}
@@ -255,6 +247,20 @@ class Case:
         if isinstance(value, torch.dtype):
             return self.dtypes.get(value, value)
         return self.sizes.get(value, value) if type(value) is int else value
+
+
+# Cases by method.
+Cases = Mapping[str, Case]
+
+
+def kept(cases: Cases) -> dict[str, Any]:
+    """Return the captured values that the sources of cases read, by key."""
+    return {
+        case.recording.key(name, call): case.recording.calls[call][name]
+        for case in cases.values()
+        for name in case.captured
+        for call in case.calls
+    }
 
 
 def _dynamic(known: Any) -> str:

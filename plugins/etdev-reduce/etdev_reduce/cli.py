@@ -25,13 +25,8 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
     help="Time for the search, such as 90s or 10m; the smallest program so far is written then.",
 )  # fmt: skip
 @click.option(
-    "--flow", type=click.Choice(["both", "executorch", "etdev"]), default="both", show_default=True,
-    help="Who lowers it: etdev, ExecuTorch with the backends' own partitioners, or both: then "
-    "etdev's is reduced if it fails, and the script is for ExecuTorch's if that fails alike.",
-)  # fmt: skip
-@click.option(
     "--partitioner", metavar="MODULE:CLASS",
-    help="A partitioner for ExecuTorch's flow, instead of those of the plugins.",
+    help="Reduce what ExecuTorch makes of it with this partitioner, without etdev.",
 )  # fmt: skip
 @click.option("--inputs", type=options.FILE, help="Inputs of a call that fails, by torch.save.")
 @click.option(
@@ -44,7 +39,7 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
 )  # fmt: skip
 @click.option(
     "--hang", "limit_s", default="2m", show_default=True, type=options.DURATION, metavar="TIME",
-    help="Time of a processor, or of waiting, after which a program hangs.",
+    help="Time of a processor after which a program hangs; twice that if it waits.",
 )  # fmt: skip
 @click.option(
     "--keep-weights", is_flag=True,
@@ -56,7 +51,6 @@ _OUTPUTS = ("repro.py", "repro_etdev.py", "report.md", "model.pt2")
 def command(  # noqa: PLR0913 - an argument for each option
     source: str,
     output: Path,
-    flow: str,
     partitioner: str | None,
     inputs: Path | None,
     slow: float | None,
@@ -79,7 +73,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     \b
     etdev reduce net.py:model --plugin cpu -o fault
     etdev reduce net.py:model --plugin cpu -o fault --slow 10
-    etdev reduce net.py:model --plugin cpu -o fault --flow executorch --budget 2m
+    etdev reduce net.py:model -o fault --partitioner my_npu:NpuPartitioner --budget 2m
 
     Exit codes: 0 when the script is written and fails as it says, 1 for an error, or if nothing
     fails, 130 for Ctrl-C, after which the smallest program so far is written.
@@ -98,7 +92,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         methods = sources.methods(source, say)
         result = reduce(
             {name: EagerMethod(method) for name, method in methods.items()},
-            flows_of(flow, partitioner, options.arguments(**lowering)),
+            flows_of(partitioner, options.arguments(**lowering)),
             budget_s=budget_s,
             tolerance=tolerance,
             slow=slow or 0.0,

@@ -7,7 +7,6 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev import EtdevError
 from etdev.app import Setup
 
 # The settings of a registry that only choose among plugins, which a flow names.
@@ -96,35 +95,26 @@ def etdev(tables: Mapping[str, Any], **arguments: Any) -> Flow:
 PORTABLE = executorch()
 
 
-def flows_of(which: str, partitioner: str | None, settings: Mapping[str, Any]) -> list[Flow]:
-    """Return the flows that a user asks for.
+def flows_of(partitioner: str | None, settings: Mapping[str, Any]) -> list[Flow]:
+    """Return etdev's flow and ExecuTorch's own, if the plugins say which partitioners they have.
 
     Args:
-        which: `etdev`, `executorch` or `both`.
-        partitioner: `module:class` instead of the plugins' own partitioners.
+        partitioner: `module:class` of the only one of ExecuTorch's own flow, without etdev's.
         settings: Arguments of `Lowerer`.
 
     Raises:
-        EtdevError: No plugin says which partitioner its backend has, or one that is named can't
-            compile here.
+        EtdevError: A plugin that is named can't compile here.
     """
-    setup = Setup.of(**settings)
-    flows = [_etdev(setup, settings.get("cache"))] if which != "executorch" else []
-    if which == "etdev":
-        return flows
     if partitioner:
-        return [*flows, executorch(_source(partitioner))]
+        return [executorch(_source(partitioner))]
+    setup = Setup.of(**settings)
     plugins = setup.plugins.values()
     known = (getattr(plugin.implementation, "partitioner_source", "") for plugin in plugins)
     sources = [text for text in known if text]
     made = (plugin.made for plugin in plugins)
     sources += [_source(found[0], found[2]) for found in made if found and found[1]]
-    if sources or not plugins:
-        return [*flows, executorch(*sources)]
-    if flows:
-        return flows
-    what = f"{', '.join(setup.plugins)} doesn't say which partitioner it has"
-    raise EtdevError("reduce", what, "give --partitioner MODULE:CLASS")
+    own = [executorch(*sources)] if sources or not plugins else []
+    return [_etdev(setup, settings.get("cache")), *own]
 
 
 def _etdev(setup: Setup, cache: object) -> Flow:

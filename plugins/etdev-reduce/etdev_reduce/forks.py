@@ -11,17 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import psutil
-from attrs import define, frozen
+from attrs import frozen
 
 from etdev.runtime.ending import first_error
 
 # Given a stage, a text, or the result, anything else.
 Tell = Callable[[Any], None]
-# Seconds between two looks at a fork.
-_TICK_S = 0.5
-# A fork whose parent is gone ends after this many times its limit.
-_ORPHANED = 10
+# A fork that computes nothing ends after this many times its limit, also if its parent is gone.
+_WAITING = 2.0
+_TIMERS = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
 
 
 @frozen(eq=False)
@@ -55,45 +53,23 @@ class Fork:
         return first_error(self.log.splitlines())
 
 
-@define(eq=False)
-class Clock:
-    """A clock of a process that stands still while the process waits for a processor.
-
-    On a busy machine a program is as far from its limit as on an idle one.
-
-    Args:
-        process: The process.
-        seconds: The time in which it computed, or waited for something else.
-    """
-
-    process: psutil.Process
-    seconds: float = 0.0
-    _used: float = 0.0
-
-    def advance(self, passed_s: float) -> None:
-        """Advance by what the process had of the last seconds."""
-        # It may end meanwhile.
-        with suppress(psutil.Error):
-            before, self._used = self._used, sum(self.process.cpu_times()[:2])
-            is_ready = self.process.status() == psutil.STATUS_RUNNING
-            self.seconds += min(passed_s, self._used - before) if is_ready else passed_s
-
-
 def forked(work: Callable[[Tell], None], limit_s: float, stage: str = "") -> Fork:
     """Work in a fork of this process.
 
     Args:
         work: Given a function that tells a stage or the result.
-        limit_s: Work that takes longer, by its `Clock`, hangs and is ended.
+        limit_s: Work that takes more time of processors hangs, or if it waits, twice as much.
+            On a busy machine it is as far from its limit as on an idle one.
         stage: The stage that it begins with.
     """
     start, context = time.perf_counter(), multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    result, hangs = None, False
+    result = None
 
     def run() -> None:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(limit_s * _ORPHANED))
+        for number, timer in _TIMERS.items():
+            signal.signal(number, signal.SIG_DFL)
+            signal.setitimer(timer, limit_s * (_WAITING if number == signal.SIGALRM else 1.0))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -102,20 +78,15 @@ def forked(work: Callable[[Tell], None], limit_s: float, stage: str = "") -> For
     with tempfile.TemporaryFile() as log:
         process = context.Process(target=run)
         process.start()
-        clock = Clock(psutil.Process(process.pid))
         there.close()
         # If it died, its exit code says of what.
         with suppress(EOFError):
-            while result is None and not hangs:
-                if here.poll(_TICK_S):
-                    told = here.recv()
-                    stage, result = (told, None) if isinstance(told, str) else (stage, told)
-                else:
-                    clock.advance(_TICK_S)
-                    hangs = clock.seconds > limit_s
+            while result is None:
+                told = here.recv()
+                stage, result = (told, None) if isinstance(told, str) else (stage, told)
             process.kill()
         process.join()
         log.seek(0)
         text = log.read().decode(errors="replace")
-    seconds = time.perf_counter() - start
-    return Fork(result, stage, hangs, process.exitcode or 0, text, seconds)
+    code, seconds = process.exitcode or 0, time.perf_counter() - start
+    return Fork(result, stage, -code in _TIMERS, code, text, seconds)

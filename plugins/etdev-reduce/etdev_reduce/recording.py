@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from etdev import EtdevError
 from etdev.app import EagerMethod
+from etdev.graph import op_name
 from etdev_reduce.failure import first_line
 
 
@@ -117,7 +117,9 @@ class Recording:
                 if is_private and len(given.users) == 1 and group[given] is not own:
                     own[:0] = group[given]
                     group.update(dict.fromkeys(group[given], own))
-        return list({id(own): tuple(own) for own in group.values()}.values())
+        # By their last nodes, since weights are dequantised long before they are read.
+        found = {id(own): tuple(own) for own in reversed(group.values())}
+        return [*reversed(found.values())]
 
     def key(self, name: str, call: int) -> str:
         """Return the key under which sources read the value of a node in a call."""
@@ -168,8 +170,5 @@ def _ordered(value: torch.Tensor) -> Any:
 
 
 def short_name(node: Node) -> str:
-    """Return the name of the op that a node calls, without its overload."""
-    target = node.target
-    if isinstance(target, OpOverload):
-        return target._schema.name.partition("::")[2]
-    return str(getattr(target, "__name__", target))
+    """Return the name of the op that a node calls, without its namespace and overload."""
+    return op_name(node).split(".")[-2:][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ from etdev import EtdevError
 from etdev.app import EagerMethod, files
 from etdev.graph import op_name
 from etdev.runtime.child import Child
-from etdev_reduce.case import Case
+from etdev_reduce.case import Case, Cases, kept
 from etdev_reduce.failure import HANG, RIGHT, SLOW, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.recording import Recording
 from etdev_reduce.report import report
 from etdev_reduce.script import MODEL, problem, script, shares_state
-from etdev_reduce.search import Cases, Search, Spent, trying
+from etdev_reduce.search import Search, Spent, trying
 
 Tell = Callable[[str], None]
 # One op for all steps of a layer.
@@ -105,9 +106,11 @@ class Reduction:
         path = folder / ("repro_etdev.py" if self.flow.is_etdev else "repro.py")
         folder.mkdir(parents=True, exist_ok=True)
         if self.captured:
-            kept = (case.kept().items() for case in self.cases.values())
-            values = _Values({key: value for own in kept for key, value in own})
-            torch.export.save(torch.export.export(values, ()), folder / MODEL)
+            held = torch.nn.Module()
+            for name, value in kept(self.cases).items():
+                held.register_buffer(name, value)
+            held.forward = lambda: torch.zeros(1)
+            torch.export.save(torch.export.export(held, ()), folder / MODEL)
         text = script(self.title, self.cases, self.flow, self.failure)
         files.write_text(path, text)
         if why := problem(path, self.failure):
@@ -164,21 +167,26 @@ def reduce(  # noqa: PLR0913 (settings, by keyword)
     """
     start, tried = time.monotonic(), list[str]()
     groups = [[name] for name in methods] + [[*methods]] * (len(methods) > 1)
-    known = dict[str, Sequence[Any]]()
     search = Search(start + budget_s, tell, tolerance, slow, limit_s, child or trying())
-    for group, flow in product(groups, flows):
+
+    @cache
+    def called(name: str, count: int | None) -> Sequence[Any]:
+        method = methods[name]
+        return method.calls([inputs or method.example()] if count else [], count)
+
+    # The example's call alone takes a fraction of the time of all those of a verification.
+    for count, group, flow in product((1,) if inputs else (1, None), groups, flows):
         names = " and ".join(group)
-        tell(f"method {names} in {flow.name}")
-        for name in group:
-            if name not in known:
-                known[name] = methods[name].calls(*([inputs], 1) if inputs else ([],))
+        tell(f"{'the example' if count else 'all calls'} of {names} in {flow.name}")
+        calls = {name: called(name, count) for name in group}
         try:
-            found = _begun(search, {name: methods[name].program for name in group}, known, flow)
+            found = _begun(search, {name: methods[name].program for name in group}, calls, flow)
         except Spent:
             raise EtdevError("reduce", "had no time", "give a longer --budget") from None
         if found.is_failure:
             return _reduced(search, flows, start)
-        tried.append(f"{names} {'is' if len(group) == 1 else 'are'} {found} in {flow.name}")
+        if not count or inputs:
+            tried.append(f"{names} {'is' if len(group) == 1 else 'are'} {found} in {flow.name}")
     raise EtdevError("reduce", f"nothing fails: {'; '.join(tried)}", "give the inputs that fail")
 
 
@@ -197,8 +205,10 @@ def _begun(
     if not found.is_failure:
         return found
     # As functions, without states, and recurrent layers as their steps, if these fail alike.
+    used = {node.target for own in programs.values() for node in own.graph.nodes}
+    steps = [op for op in _RECURRENT if op in used]
     usual = torch.export.default_decompositions()
-    for table in ({}, {op: usual[op] for op in _RECURRENT}):
+    for table in ({}, {op: usual[op] for op in steps})[: 1 + bool(steps)]:
         with suppress(Exception):
             ways.insert(0, {name: own.run_decompositions(table) for name, own in programs.items()})
     last = found.call if len(programs) == 1 else 0

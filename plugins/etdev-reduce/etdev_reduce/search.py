@@ -8,8 +8,7 @@ own choices only.
 from __future__ import annotations
 
 import time
-from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from attrs import define, evolve, field
 
 from etdev.runtime.child import COMMAND, Child
 from etdev_reduce import worker
-from etdev_reduce.case import Case
+from etdev_reduce.case import Case, Cases, kept
 from etdev_reduce.failure import HANG, INVALID, WRONG, Failure
 from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.script import source
@@ -26,8 +25,6 @@ from etdev_reduce.values import FILLS
 from etdev_reduce.worker import Trial
 
 T = TypeVar("T")
-# Cases by method.
-Cases = Mapping[str, Case]
 # Sizes that are tried in place of larger ones.
 _SIZES = (1, 2, 3, 4, 8, 16, 32)
 # Parts that nodes are cut into at first.
@@ -35,8 +32,6 @@ _WAYS = 8
 # A case that takes this many times as long as the first one in portable kernels hangs, if that is
 # at least this many seconds.
 _PATIENCE, _SHORTEST_S = 10.0, 10.0
-# Times the limit of a trial, and a time in seconds, in which the process of trials has ended it.
-_TIMES, _SPARE_S = 10.0, 300.0
 
 
 class Spent(Exception):
@@ -122,16 +117,14 @@ class Search:
             start = time.monotonic()
             if start > self.deadline:
                 raise Spent
-            values = [case.kept() for case in cases.values()]
             drawn = {
                 name: [case.recording.drawn[number] for number in case.calls]
                 for name, case in cases.items()
             }
-            trial = Trial(key[0], dict(ChainMap(*values)), flow, self.tolerance, self.slow, drawn)
+            trial = Trial(key[0], kept(cases), flow, self.tolerance, self.slow, drawn)
             self.trials += 1
-            answer = self.child.run(
-                worker.judge, trial, self.limit_s, limit_s=_TIMES * self.limit_s + _SPARE_S
-            )
+            # A fork ends by itself, long before the time that the process has.
+            answer = self.child.run(worker.judge, trial, self.limit_s)
             failed = Failure(INVALID, detail=str(answer.failure))
             found = self._known[key] = answer.values[0] if answer.values else failed
             # The process imports for a first trial, outside of the budget.

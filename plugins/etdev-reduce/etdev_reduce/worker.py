@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -42,9 +40,8 @@ from etdev_reduce.failure import (
 from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.forks import Fork, Tell, forked
 
-_TIMED = 7
 # The threads of this process, and the time in which a flow lowers one layer.
-_THREADS, _WARM_S = "/proc/self/task/*", 120.0
+_THREADS, _WARM_S = "/proc/self/task/*", 30.0
 # Characters that a logged error is cut after.
 _CAUSE = 200
 
@@ -76,25 +73,22 @@ def judge(trial: Trial, limit_s: float) -> Iterator[Failure]:
     _warm_up(trial.flow.statements)
     with tempfile.TemporaryDirectory() as folder:
         ended = forked(partial(_try, trial, folder), limit_s, "export")
-    failure = _failure(ended, limit_s)
-    stage = ended.stage if failure.is_failure or failure.kind == INVALID else ""
-    yield evolve(failure, stage=stage, seconds=ended.seconds)
+    yield evolve(_failure(ended, limit_s), seconds=ended.seconds)
 
 
 def _failure(ended: Fork, limit_s: float) -> Failure:
     """Return what became of a case, by how its fork ended."""
-    if ended.hangs:
-        return Failure(HANG, detail=f"no answer in {limit_s:g} s")
     failure = ended.result or Failure(ERROR, "", f"exit {ended.code}", f"ended with {ended.code}")
-    if ended.result is None and ended.signal:
+    if ended.hangs:
+        failure = Failure(HANG, detail=f"no answer in {limit_s:g} s")
+    elif ended.signal and not ended.result:
         failure = Failure(CRASH, "", ended.signal, ended.signal)
-    cause = plain(ended.cause)[:_CAUSE]
-    if failure.kind not in (ERROR, CRASH) or ended.stage not in ("load", "run"):
+    if failure.kind == RIGHT:
         return failure
-    identity = failure.identity
+    cause = plain(ended.cause)[:_CAUSE] if ended.stage in ("load", "run") else ""
     if failure.kind == ERROR and cause:
-        identity = f"{identity} {pattern(cause)}"
-    return evolve(failure, identity=identity, cause=cause)
+        failure = evolve(failure, identity=f"{failure.identity} {pattern(cause)}")
+    return evolve(failure, stage=ended.stage, cause=cause if failure.kind in (ERROR, CRASH) else "")
 
 
 @cache
@@ -155,15 +149,12 @@ def _tried(trial: Trial, at: Tell) -> Failure:
         if found := _difference(outputs, call, method.program, trial.tolerance):
             return evolve(found, detail=f"in call {number}, {found.detail}", call=number)
     if trial.slow:
-        name, _, inputs, _ = calls[-1]
-        seconds = _seconds(loaded[name], inputs)
+        scope.update(inputs=calls[-1][2], method=loaded[name])
         with quick_decompositions():
-            scope["buffer"] = _lowered(PORTABLE.statements, scope["program"])
-        portable = _seconds(_loaded(scope, trial)[name], inputs)
-        if seconds > trial.slow * portable:
-            times = f"{seconds * 1e3:.3g} ms, portable kernels {portable * 1e3:.3g} ms"
+            exec(script.TIMED.format(method=repr(name)), scope)
+        if scope["slow"] > trial.slow * scope["fast"]:
             # A second measurement differs.
-            return Failure(SLOW, detail=times, tolerance=max(1.0, trial.slow / 2))
+            return Failure(SLOW, detail=scope["times"], tolerance=max(1.0, trial.slow / 2))
     return Failure(RIGHT)
 
 
@@ -186,16 +177,6 @@ def _loaded(scope: dict[str, Any], trial: Trial) -> dict[str, Any]:
     return {name: scope["loaded"].load_method(name) for name in trial.drawn}
 
 
-def _seconds(method: Any, inputs: Any) -> float:
-    """Return the median time of a call."""
-    times = []
-    for _ in range(_TIMED):
-        start = time.perf_counter()
-        method.execute(inputs)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def _difference(
     outputs: Sequence[torch.Tensor], call: Any, program: ExportedProgram, asked: float | None
 ) -> Failure | None:
@@ -215,15 +196,7 @@ def _difference(
             if " is off by " not in problem:
                 way = "not finite" if "NaN" in problem or "inf" in problem else "form"
                 return Failure(WRONG, identity=way, detail=problem, tolerance=relative)
-            most = min(relative, _error(output, wanted) / 2)
+            is_exact = not (wanted.is_floating_point() or wanted.is_complex())
+            most = 0.0 if is_exact else min(relative, EagerMethod.error([wanted], [output]) / 2)
             return Failure(WRONG, identity="values", detail=problem, tolerance=most)
     return None
-
-
-def _error(output: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Return the largest error of an output, relative to its largest value; 0 for integers."""
-    if not (wanted.is_floating_point() or wanted.is_complex()):
-        return 0.0
-    largest = wanted.double().nan_to_num(0, 0, 0).abs().max()
-    error = EagerMethod.errors(output, wanted).nan_to_num(0).max()
-    return float(error / largest) if largest else 0.0

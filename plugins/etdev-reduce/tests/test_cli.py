@@ -43,7 +43,7 @@ def counter():
     torch.manual_seed(0)
     return Counter().eval(), (torch.randn(4, 4),)
 """
-FAULTY = "--plugin portable --flow executorch --partitioner support.toys.faulty:"
+FAULTY = "--partitioner support.toys.faulty:"
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_weights_that_matter_are_written_only_if_the_user_says_so(folder):
 @pytest.mark.suite
 def test_a_state_is_part_of_the_script(folder):
     """ExecuTorch's own flow loses the first value of a buffer that the method writes to."""
-    known = reduced("net.py:counter --plugin portable --flow executorch")
+    known = reduced("net.py:counter --plugin portable")
     assert known["failure"].startswith("wrong values while it is run: in call 0, output 0")
     text = (folder / "fault/repro.py").read_text()
     assert "register_buffer" in text
@@ -171,7 +171,7 @@ def test_methods_that_fail_in_one_file_alone_are_reduced_together(folder):
 def test_a_raw_error_of_executorchs_is_kept(folder):
     text = NET.replace(".tanh()", ".sort().values")
     (folder / "net.py").write_text(text)
-    known = reduced("net.py:net --plugin portable --flow executorch")
+    known = reduced("net.py:net --plugin portable")
     assert known["title"] == "Portable kernels: error of aten.sort.default"
 
 

@@ -28,7 +28,7 @@ class Products(nn.Module):
 def test_a_wrong_product_becomes_a_script_of_plain_executorch(tmp_path):
     torch.manual_seed(0)
     methods = EagerMethod.of_model(Products().eval(), (torch.randn(4, 16),))
-    flows = flows_of("both", None, {"plugins": ["cpu"], "cache": False})
+    flows = flows_of(None, {"plugins": ["cpu"], "cache": False})
     result = reduce(methods, flows)
     assert result.left == ["aten.addmm.default"]
     assert not result.flow.is_etdev

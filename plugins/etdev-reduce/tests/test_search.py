@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from attrs import evolve
-from etdev_reduce.case import Case
+from etdev_reduce.case import Case, kept
 from etdev_reduce.failure import (
     CRASH,
     ERROR,
@@ -26,6 +26,7 @@ from etdev_reduce.recording import Recording
 from etdev_reduce.reduction import _begun, _reduced, reduce
 from etdev_reduce.script import source
 from etdev_reduce.search import Search, Spent, ddmin, trying
+from support.models import nets
 from torch import nn
 
 from etdev.app import EagerMethod
@@ -51,10 +52,6 @@ class Ruled(Search):
         exec(text, scope)
         scope["model"](*scope["calls"][0])
         return self.rule(text)
-
-
-def kept(cases):
-    return {key: value for case in cases.values() for key, value in case.kept().items()}
 
 
 def searched(module, inputs, rule, seconds=60.0):
@@ -212,7 +209,7 @@ def test_the_stored_values_are_tensors_and_no_branches():
 
     inputs = (torch.randn(2),)
     recording = Recording(torch.export.export(Branches(), inputs), [inputs])
-    values = Case(recording, recording.nodes).kept()
+    values = kept({"forward": Case(recording, recording.nodes)})
     assert {type(value) for value in values.values()} == {torch.Tensor}
 
 
@@ -374,11 +371,11 @@ def test_what_portable_kernels_get_wrong_is_not_laid_at_a_backends_door():
 
 @pytest.mark.skipif(bool(find_spec("torch_tensorrt")), reason="the plugin can be used here")
 def test_executorchs_flow_has_no_partitioner_of_a_plugin_that_cant_compile_here():
-    _, theirs = flows_of("both", None, {})
+    _, theirs = flows_of(None, {})
     assert "XnnpackPartitioner()" in theirs.statements
     assert "TensorRT" not in theirs.statements
     with pytest.raises(PluginError, match="trt: can't compile here"):
-        flows_of("both", None, {"plugins": ["trt"]})
+        flows_of(None, {"plugins": ["trt"]})
 
 
 def test_a_system_without_forks_is_named(monkeypatch):
@@ -387,5 +384,15 @@ def test_a_system_without_forks_is_named(monkeypatch):
     monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
     methods = EagerMethod.of_model(torch.nn.ReLU(), (torch.ones(2),))
     with pytest.raises(RunError, match="the process of trials: works in forks") as caught:
-        reduce(methods, flows_of("etdev", None, {}))
+        reduce(methods, flows_of(None, {}))
     assert caught.value.cure == "run it on Linux or macOS, or on Windows in WSL"
+
+
+def test_the_groups_of_a_quantised_net_are_in_the_order_of_its_layers():
+    """Its weights are dequantised in the beginning, far from the layers that read them."""
+    module, inputs = nets.quantised_conv_net()
+    recording = Recording(torch.export.export(module, inputs), [inputs])
+    order = {node: number for number, node in enumerate(recording.nodes)}
+    ends = [order[group[-1]] for group in recording.groups]
+    assert ends == sorted(ends)
+    assert any(len(group) >= 4 for group in recording.groups)

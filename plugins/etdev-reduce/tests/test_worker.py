@@ -1,9 +1,11 @@
 """The process that tries cases: what it says of each kind of failure, and that it survives them."""
 
+import time
+
 import pytest
 from etdev_reduce import worker
 from etdev_reduce.failure import CRASH, ERROR, HANG, INVALID, RIGHT, SLOW, WRONG, Failure
-from etdev_reduce.forks import Clock
+from etdev_reduce.forks import forked
 from etdev_reduce.worker import Trial
 from support.breaking import breaking
 
@@ -90,28 +92,15 @@ def test_integers_that_are_off_by_one_have_to_be_equal_in_the_script(child):
     assert (failure.kind, failure.tolerance) == (WRONG, 0.0)
 
 
-class Process:
-    """A process that has used so many seconds of a processor, and is in a state."""
+def test_a_limit_is_one_of_processor_time_or_twice_that_of_waiting():
+    def compute(tell):
+        while True:
+            pass
 
-    def __init__(self, used, state):
-        self.used, self.state = used, state
+    def wait(tell):
+        time.sleep(0.5)
+        tell(0)
 
-    def cpu_times(self):
-        return self.used, 0.0, 7.0, 7.0
-
-    def status(self):
-        return self.state
-
-
-def test_time_without_a_processor_is_no_part_of_a_limit():
-    starved, waiting = Process(0.1, "running"), Process(0.1, "sleeping")
-    clock = Clock(starved)
-    clock.advance(0.5)
-    clock.advance(0.5)
-    assert clock.seconds == pytest.approx(0.1)
-    starved.used = 9.0
-    clock.advance(0.5)
-    assert clock.seconds == pytest.approx(0.6)
-    clock = Clock(waiting)
-    clock.advance(0.5)
-    assert clock.seconds == 0.5
+    assert forked(compute, 0.2).hangs
+    assert not forked(wait, 0.3).hangs
+    assert forked(wait, 0.1).hangs
