@@ -44,8 +44,7 @@ class Reduction:
 
     Args:
         cases: The smallest cases by method.
-        failure: How they fail.
-        flow: The flow that they went.
+        alike: Flows in which they fail alike, and how; the last one is written.
         flows: What becomes of them in each flow, by name.
         trials: Number of the trials.
         seconds: Time of the search.
@@ -55,14 +54,23 @@ class Reduction:
     """
 
     cases: Cases
-    failure: Failure
-    flow: Flow
-    flows: Mapping[str, str]
+    alike: list[tuple[Flow, Failure]]
+    flows: dict[str, str]
     trials: int
     seconds: float
     finished: bool
     interrupted: bool
     nodes: int
+
+    @property
+    def flow(self) -> Flow:
+        """The flow that the script goes."""
+        return self.alike[-1][0]
+
+    @property
+    def failure(self) -> Failure:
+        """How the script fails."""
+        return self.alike[-1][1]
 
     @property
     def left(self) -> list[str]:
@@ -103,7 +111,6 @@ class Reduction:
                 what = f"had no time to replace the values of {names} by those of a seed"
                 cure = f"give a longer --budget, or {cure.removeprefix('give ')}"
             raise EtdevError("reduce", what, cure)
-        path = folder / ("repro_etdev.py" if self.flow.is_etdev else "repro.py")
         folder.mkdir(parents=True, exist_ok=True)
         if self.captured:
             held = torch.nn.Module()
@@ -111,15 +118,23 @@ class Reduction:
                 held.register_buffer(name, value)
             held.forward = lambda: torch.zeros(1)
             torch.export.save(torch.export.export(held, ()), folder / MODEL)
-        text = script(self.title, self.cases, self.flow, self.failure)
-        files.write_text(path, text)
-        if why := problem(path, self.failure):
-            raise EtdevError(str(path), f"does not fail by itself: {why}", "report this to etdev")
+        while why := problem(path := self._written(folder), self.failure):
+            if len(self.alike) == 1:
+                what = f"does not fail by itself: {why}"
+                raise EtdevError(str(path), what, "report this to etdev")
+            # It failed only beside what another flow had imported.
+            path.unlink()
+            self.flows.pop(self.alike.pop()[0].name)
         text = report(
-            self.title, text, kind=self.failure.kind, detail=self.failure.detail,
+            self.title, path.read_text(), kind=self.failure.kind, detail=self.failure.detail,
             cause=self.failure.cause, flows=self.flows,
         )  # fmt: skip
         files.write_text(folder / "report.md", text)
+        return path
+
+    def _written(self, folder: Path) -> Path:
+        path = folder / ("repro_etdev.py" if self.flow.is_etdev else "repro.py")
+        files.write_text(path, script(self.title, self.cases, self.flow, self.failure))
         return path
 
 
@@ -253,20 +268,20 @@ def _reduced(search: Search, flows: Sequence[Flow], start: float) -> Reduction:
         search.tell("values of a seed for the smallest program so far")
         with suppress(Spent, KeyboardInterrupt):
             search.fill()
-    cases, failure, flow = search.best, search.failure, search.flow
-    results, search.deadline = {flow.name: str(failure)}, time.monotonic() + _LAST_S
+    cases, alike = search.best, [(search.flow, search.failure)]
+    results = {search.flow.name: str(search.failure)}
+    search.deadline = time.monotonic() + _LAST_S
     # Those with fewer components come last.
     others = [own for given in flows for own in (*given.older, given, *given.variants)]
-    for other in (*others, PORTABLE) if not ended and failure.kind != HANG else ():
+    for other in (*others, PORTABLE) if not ended and search.failure.kind != HANG else ():
         if other.is_etdev or not shares_state(cases):
             found = search.tried(cases, other)
             results[other.name] = "right" if found.kind == RIGHT else str(found)
             if found.is_like(search.failure):
-                flow, failure = other, found
+                alike.append((other, found))
     return Reduction(
         cases=cases,
-        failure=failure,
-        flow=flow,
+        alike=alike,
         flows=results,
         trials=search.trials,
         seconds=time.monotonic() - start,

@@ -369,6 +369,22 @@ def test_what_portable_kernels_get_wrong_is_not_laid_at_a_backends_door():
     )
 
 
+def test_a_flow_that_fails_only_beside_the_imports_of_another_one_is_not_written(
+    monkeypatch, tmp_path
+):
+    search = searched(chain(9), (torch.randn(4, 4),), on("tanh"))
+    search.flow = Flow("npu", "Npu", "")
+    result = _reduced(search, [], time.monotonic())
+    assert result.flow is PORTABLE
+
+    def problem(path, failure):
+        return "" if "Npu" in path.read_text() else "it ended with 0"
+
+    monkeypatch.setattr("etdev_reduce.reduction.problem", problem)
+    assert "Npu: wrong values" in result.write(tmp_path).read_text()
+    assert result.flow is search.flow
+
+
 @pytest.mark.skipif(bool(find_spec("torch_tensorrt")), reason="the plugin can be used here")
 def test_executorchs_flow_has_no_partitioner_of_a_plugin_that_cant_compile_here():
     _, theirs = flows_of(None, {})
