@@ -16,7 +16,7 @@ from etdev.errors import RunError, VerifyError
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
 from etdev_llm import methods
-from etdev_llm.caches import plain_token, quantised
+from etdev_llm.caches import naming, plain_token, quantised
 from etdev_llm.encoder_decoder import ENCODE, Heard, sources_of
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, Token, inputs_of
@@ -299,5 +299,7 @@ def _sequences(steps: Sequence[Step]) -> Iterator[list[Token]]:
 
 @torch.no_grad()
 def _logits(model: Any, tokens: Sequence[Token]) -> torch.Tensor:
-    logits: torch.Tensor = model(input_ids=inputs_of(tokens, 0)[0]).logits[:, -1]
+    what, cure = f"can't be called with {len(tokens)} tokens", "repair it in PyTorch first"
+    with naming(type(model).__name__, what, cure):
+        logits: torch.Tensor = model(input_ids=inputs_of(tokens, 0)[0]).logits[:, -1]
     return logits

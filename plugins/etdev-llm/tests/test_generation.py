@@ -296,6 +296,8 @@ def test_a_model_that_raises_is_named():
     model.model.forward = None
     with pytest.raises(SourceError, match="LlamaForCausalLM: can't be called"):
         generation(model, 8)
+    with pytest.raises(SourceError, match=r"LlamaForCausalLM: can't be called with \d+ tokens"):
+        all_calls(model, 8)
     with pytest.raises(SourceError, match="MistralForCausalLM: can't be called with a cache of"):
         generation(decoder("mistral", sliding_window=0), 8)
     with pytest.raises(SourceError, match="can't have 65 tokens; give 2 to 64"):
