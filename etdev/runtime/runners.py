@@ -82,7 +82,8 @@ class Runner(Protocol):
     def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> ChildResult:
         """Call methods in turn, each by name and inputs, in one loaded program.
 
-        The values are a CallResult for each call that finished, with the times of `repeat` more.
+        The values are a CallResult for each call that finished, with the times of `repeat` more,
+        or with its own time if there are none. A call that changes its state changes it each time.
         """
 
     def trace(

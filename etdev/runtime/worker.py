@@ -72,7 +72,7 @@ class Program:
 
 @frozen(eq=False)
 class CallResult:
-    """Outputs of a call, its inputs after it, and the wall time of each repetition of it."""
+    """Outputs of a call, its inputs after it, and wall times: of repetitions, or else its own."""
 
     outputs: Sequence[Any]
     inputs: Sequence[Any]
@@ -112,12 +112,16 @@ def run_calls(
             loaded[key] = program.load()
         if name not in methods:
             methods[name] = loaded[key].load_method(name)
-        outputs, times = methods[name].execute(inputs), []
-        for _ in range(repeat):
-            start = time.perf_counter()
-            methods[name].execute(inputs)
-            times.append((time.perf_counter() - start) * 1000)
-        yield CallResult(list(outputs), inputs, times)
+        outputs, own = _timed(methods[name], inputs)
+        times = [_timed(methods[name], inputs)[1] for _ in range(repeat)]
+        yield CallResult(list(outputs), inputs, times or [own])
+
+
+def _timed(method: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
+    """Return the outputs of a method, and its wall time in milliseconds."""
+    start = time.perf_counter()
+    outputs = method.execute(inputs)
+    return outputs, (time.perf_counter() - start) * 1000
 
 
 def trace_calls(

@@ -15,6 +15,7 @@ from transformers.cache_utils import (
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
+    LinearAttentionLayer,
     StaticLayer,
 )
 
@@ -22,7 +23,7 @@ from etdev.errors import EtdevError, SourceError, first_line
 
 # The layers of a DynamicCache that Layer can stand for. A sliding window is all in the mask.
 KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
-_PARTS = ("keys", "values")
+_PARTS, _INPUTS = ("keys", "values"), "inputs"
 _CURE = "take a model with full or sliding attention only"
 
 
@@ -91,6 +92,21 @@ class Int8Layer(Layer):
         return self.keys.to(keys.dtype) * keys, self.values.to(values.dtype) * values
 
 
+class Inputs(LinearAttentionLayer):  # type: ignore[misc]
+    """The last inputs of one layer's convolution, of which a call at position 0 knows none.
+
+    Args:
+        values: A buffer, (batch, channels, size of the kernel).
+        start: The position of the first token of this call, (1,).
+    """
+
+    def __init__(self, values: torch.Tensor, start: torch.Tensor) -> None:
+        super().__init__()
+        values.copy_(torch.where(start > 0, values, torch.zeros_like(values)))
+        self.conv_states[0], self.conv_kernel_size[0] = values, values.shape[-1]
+        self.is_conv_states_initialized[0] = self.has_previous_state[0] = True
+
+
 def quantised(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return int8 values of keys or values, and the scale of each row."""
     largest = torch.finfo(states.dtype).tiny * 127
@@ -115,48 +131,53 @@ class Buffers(nn.Module):
         self, layers: Iterable[Any], length: int, int8: bool = False, batch: int = 1
     ) -> None:
         super().__init__()
-        self.int8 = int8
+        self.int8, self.length, self.batch = int8, length, batch
         self.windows: list[bool | None] = []
         for index, layer in enumerate(layers):
-            if isinstance(layer, DummyLayer):
-                self.windows.append(None)
-                continue
-            if type(layer) not in KNOWN:
+            self.windows.append(getattr(layer, "is_sliding", None))
+            if type(layer) in KNOWN:
+                for name, value in zip(_PARTS, (layer.keys, layer.values), strict=True):
+                    self._make_rows(f"{name}_{index}", value)
+            elif convolved(layer) is not None:
+                zeros = convolved(layer).new_zeros(batch, *convolved(layer).shape[1:])
+                self.register_buffer(f"{_INPUTS}_{index}", zeros, persistent=False)
+            elif not isinstance(layer, DummyLayer):
                 what = f"is a {type(layer).__name__}, whose state has no rows by position"
                 raise SourceError(f"cache of layer {index}", what, _CURE)
-            for name, value in zip(_PARTS, (layer.keys, layer.values), strict=True):
-                _, heads, _, size = value.shape
-                zeros = value.new_zeros(batch, heads, length, size)
-                if int8:
-                    scales = zeros[..., :1].clone()
-                    self.register_buffer(f"{name}_scale_{index}", scales, persistent=False)
-                    zeros = zeros.to(torch.int8)
-                self.register_buffer(f"{name}_{index}", zeros, persistent=False)
-            self.windows.append(bool(layer.is_sliding))
+
+    def _make_rows(self, name: str, value: torch.Tensor) -> None:
+        """Make a buffer with a row for each position, and one of their scales."""
+        zeros = value.new_zeros(self.batch, value.shape[1], self.length, value.shape[3])
+        if self.int8:
+            self.register_buffer(f"{name}_scale", zeros[..., :1].clone(), persistent=False)
+            zeros = zeros.to(torch.int8)
+        self.register_buffer(name, zeros, persistent=False)
 
     def at(self, start: torch.Tensor) -> Cache:
         """Return the cache for a call that begins at a position."""
         return Cache(layers=[self._layer(index, start) for index in range(len(self.windows))])
 
     def _layer(self, index: int, start: torch.Tensor) -> Any:
-        window = self.windows[index]
-        if window is None:
+        known = dict(self.named_buffers())
+        if (inputs := known.get(f"{_INPUTS}_{index}")) is not None:
+            return Inputs(inputs, start)
+        if f"{_PARTS[0]}_{index}" not in known:
             return DummyLayer()
-        keys, values = (getattr(self, f"{name}_{index}") for name in _PARTS)
+        keys, values = (known[f"{name}_{index}"] for name in _PARTS)
+        window = bool(self.windows[index])
         if not self.int8:
             return Layer(keys, values, start, window)
-        scales = [getattr(self, f"{name}_scale_{index}") for name in _PARTS]
+        scales = [known[f"{name}_{index}_scale"] for name in _PARTS]
         return Int8Layer(keys, values, start, window, scales)
 
     def rows(self) -> tuple[torch.Tensor, ...]:
-        """Return copies of keys and values of each layer, in float."""
-        found = []
-        for index in (n for n, window in enumerate(self.windows) if window is not None):
-            for name in _PARTS:
-                value = getattr(self, f"{name}_{index}")
-                scale = getattr(self, f"{name}_scale_{index}") if self.int8 else None
-                found.append(value.clone() if scale is None else value.to(scale.dtype) * scale)
-        return tuple(found)
+        """Return copies of the state of each layer in turn, in float."""
+        known = dict(self.named_buffers())
+        pairs = [(n, known.get(f"{n}_scale")) for n in known if not n.endswith("_scale")]
+        return tuple(
+            known[name].clone() if scale is None else known[name].to(scale.dtype) * scale
+            for name, scale in pairs
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -180,6 +201,13 @@ def filled(model: Any) -> list[Any]:
         what = f"keeps its state in {type(cache).__name__}, not in a DynamicCache of transformers"
         raise SourceError(who, what, _CURE)
     return list(cache.layers)
+
+
+def convolved(layer: Any) -> torch.Tensor | None:
+    """Return the last inputs of a convolution if they are all that a filled layer keeps."""
+    if type(layer) is not LinearAttentionLayer or layer.number_of_states > 1:
+        return None
+    return layer.conv_states[0] if layer.recurrent_states[0] is None else None
 
 
 @contextmanager

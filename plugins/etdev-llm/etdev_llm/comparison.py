@@ -16,7 +16,7 @@ from etdev.errors import RunError, VerifyError
 from etdev.runtime.child import LIMIT_S
 from etdev.runtime.runners import Runner
 from etdev_llm import methods
-from etdev_llm.caches import naming, plain_token, quantised
+from etdev_llm.caches import convolved, naming, plain_token, quantised
 from etdev_llm.encoder_decoder import ENCODE, Heard, sources_of
 from etdev_llm.methods import CACHE, DECODE, PREFILL, SINGLE
 from etdev_llm.player import Step, Token, inputs_of
@@ -30,6 +30,8 @@ TOLERANCE, _ROUNDED = 1e-4, 2e-2
 _NOISE, _MARGIN, _DRAWS, _TOKENS = 1e-5, 1.5, 4, 64
 # Calls of each generation that a file is verified with.
 _STEPS = 4
+# The dimensions of keys and values, which have rows by position.
+_ROWS = 4
 
 
 def tolerance_of(model: Any, recipe: Recipe) -> float:
@@ -56,7 +58,7 @@ class Rounded:
     def __call__(self, input_ids: torch.Tensor, use_cache: bool = True) -> Any:
         """Return the outputs of the model, with the cache."""
         cache = DynamicCache(config=self.config.get_text_config())
-        for layer in cache.layers:
+        for layer in (own for own in cache.layers if hasattr(own, "update")):
             layer.update = partial(_rounding, layer.update)
         return self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
 
@@ -200,7 +202,7 @@ def replayed(
     """
     calls: list[Any] = [(step.method, step.inputs) for step in steps]
     program = ProgramFile(path).runnable(share_arenas=True)
-    outcome = runner.call(program, [*calls, (CACHE, ())], 1, LIMIT_S)
+    outcome = runner.call(program, [*calls, (CACHE, ())], 0, LIMIT_S)
     if outcome.failure:
         raise RunError(str(path), f"{runner.name} failed: {outcome.failure}", "see etdev check")
     *results, last = outcome.values
@@ -265,13 +267,11 @@ class Comparison:
         with torch.no_grad():
             ids, _ = inputs_of(known, 0)
             layers = model(input_ids=ids, use_cache=True).past_key_values.layers
-        # Layers that read another layer's cache have none of their own.
-        used = [layer for layer in layers if getattr(layer, "keys", None) is not None]
-        wanted = [value for layer in used for value in (layer.keys, layer.values)]
-        for number, (found, true) in enumerate(zip(cache, wanted, strict=True)):
+        wanted = [pair for number, layer in enumerate(layers) for pair in _state(number, layer)]
+        for found, (name, true) in zip(cache, wanted, strict=True):
             # A sliding window has the last rows only.
-            rows = found[:, :, len(known) - true.shape[2] : len(known)]
-            name = f"the {('keys', 'values')[number % 2]} of cache {number // 2}"
+            end = len(known) if found.dim() == true.dim() == _ROWS else true.shape[2]
+            rows = found[:, :, end - true.shape[2] : end]
             self.cache_error = max(self.cache_error, self._error(name, rows, true))
 
     def _error(self, where: str, found: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -287,6 +287,15 @@ class Comparison:
             cure = f"find the delegate with --plugin, or accept {error:.0e}"
             raise VerifyError(self.who, what, cure)
         return error
+
+
+def _state(number: int, layer: Any) -> list[tuple[str, torch.Tensor]]:
+    """Return what a layer of eager PyTorch's cache keeps, each with its name."""
+    if (inputs := convolved(layer)) is not None:
+        return [(f"the inputs of the convolution of cache {number}", inputs)]
+    # Layers that read another layer's cache have none of their own.
+    found = [(name, getattr(layer, name, None)) for name in ("keys", "values")]
+    return [(f"the {name} of cache {number}", value) for name, value in found if value is not None]
 
 
 def _sequences(steps: Sequence[Step]) -> Iterator[list[Token]]:
