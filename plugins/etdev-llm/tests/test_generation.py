@@ -4,7 +4,15 @@ import pytest
 import torch
 from attrs import evolve
 from etdev_llm import generation, methods
-from etdev_llm.comparison import Comparison, across, all_calls, expected, generated, prompts
+from etdev_llm.comparison import (
+    Comparison,
+    across,
+    all_calls,
+    expected,
+    generated,
+    prompts,
+    replayed,
+)
 from etdev_llm.export import asked
 from etdev_llm.methods import Unlowerable
 from etdev_llm.player import Player, Step, inputs_of, rows_of
@@ -13,6 +21,7 @@ from support.decoders import LENGTH, SIZES, decoder
 
 from etdev import Lowerer
 from etdev.errors import RunError, SourceError, VerifyError
+from etdev.runtime.runners import PYTHON
 
 LONG = [1.5, 2.0, 3.0, 4.0]
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
@@ -133,6 +142,19 @@ def test_decoders_of_several_architectures(kind, plugins, tmp_path):
     model = decoder(kind)
     _, path = lowered(model, tmp_path, plugins)
     assert_generates(model, path)
+
+
+def test_convolutions_keep_their_last_inputs_until_a_prompt_begins_anew(tmp_path):
+    model = decoder("lfm2")
+    _, path = lowered(model, tmp_path)
+    # Each call is executed once, since another one would move the inputs on.
+    wanted = all_calls(model, LENGTH)
+    found, cache = replayed(path, wanted, PYTHON)
+    done = Comparison(str(path))
+    done.compare(found, wanted)
+    done.compare_cache(model, found, cache)
+    assert done.equal == len(found)
+    assert done.cache_error < 1e-5
 
 
 @pytest.mark.suite

@@ -89,7 +89,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mamba": {"state_size": 4, "expand": 2},
     "rwkv": {},
     "recurrent_gemma": {"head_dim": 8, "lru_width": 32},
-    "lfm2": {},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "jamba": {"num_experts": 2, "mamba_d_state": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
 }  # fmt: skip
 
