@@ -22,6 +22,7 @@ MORE = {
         *("attention", "compiler", "constraints", "deconvolutions", "images", "layers"),
         *(
             "matching",
+            "norms",
             "notes",
             "options",
             "own_dequantisers",

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from etdev.graph import aten_op
 from etdev_cpu.deconvolutions import as_plain, is_faster_as_plain
-from etdev_cpu.layers import dtypes, is_layer, shape_of
+from etdev_cpu.layers import as_image, dtypes, is_layer, shape_of
 
 aten = torch.ops.aten
 _CONVOLUTION, _NORM = aten.convolution.default, aten._native_batch_norm_legit_no_training.default
@@ -49,13 +49,13 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) 
     # Each for one dimension more, but for `transposed` and `groups`.
     first = ([1], [0], [1], None, [0], None)
     rows = [old if new is None else [*new, *old] for old, new in zip(options, first, strict=True)]
-    result: Tensor = aten.convolution.default(_image(x), weight.unsqueeze(2), bias, *rows)
+    result: Tensor = aten.convolution.default(as_image(x), weight.unsqueeze(2), bias, *rows)
     return result.view(result.shape[0], result.shape[1], result.shape[3])
 
 
 def _norm(x: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise rows, series or volumes as images."""
-    result, mean, deviation = _NORM(_image(x), *options)
+    result, mean, deviation = _NORM(as_image(x), *options)
     return result.view(x.shape), mean, deviation
 
 
@@ -116,17 +116,6 @@ def _celu(x: Tensor, alpha: float = 1) -> Tensor:
 
 def _is_scaled(elu: Node) -> bool:
     return any(scale != 1 for scale in elu.args[2:]) and 0 not in elu.args[2:]
-
-
-def _image(x: Tensor) -> Tensor:
-    """View a tensor as images: series in one row, volumes with their slices one above the other.
-
-    Each number of a row is an image.
-    """
-    if x.dim() == 2:
-        return x.view(*x.shape, 1, 1)
-    rows = x.shape[2] * x.shape[3] if x.dim() > _IMAGE else 1
-    return x.view(x.shape[0], x.shape[1], rows, x.shape[-1])
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {

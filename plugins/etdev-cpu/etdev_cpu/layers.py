@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import Node
 
 from etdev.graph import op_name
@@ -62,3 +64,13 @@ def argument(node: Node, index: int | None) -> Node | None:
     """Return the node that a positional argument is, if it is one."""
     value = node.args[index] if index is not None and index < len(node.args) else None
     return value if isinstance(value, Node) else None
+
+
+def as_image(x: Tensor) -> Tensor:
+    """View a tensor as images: series in one row, volumes with their slices one above the other.
+
+    Each number of a row is an image.
+    """
+    if x.dim() == 2:
+        return x.view(*x.shape, 1, 1)
+    return x.view(x.shape[0], x.shape[1], math.prod(x.shape[2:-1]), x.shape[-1])

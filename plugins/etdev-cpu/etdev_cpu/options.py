@@ -36,6 +36,6 @@ class Options:
         return not self.precisions or "fp32" in self.precisions
 
     @property
-    def writes_attention(self) -> bool:
-        """True if XNNPACK takes float32, and its softmax may differ at infinite values."""
+    def ignores_nan(self) -> bool:
+        """True if XNNPACK takes float32, and may differ at NaN and infinite values."""
         return self.nan == "ignored" and self.takes_float32

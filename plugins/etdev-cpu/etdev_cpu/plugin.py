@@ -69,12 +69,15 @@ class CpuPlugin(Options):
 
     @hookimpl
     def decompose(self, node: Node) -> Callable[..., Any] | None:
-        """Write series and volumes as images, and attention without a mask with a plain softmax."""
+        """Write ops that XNNPACK lacks, or is slow at, with ops that it has."""
         from etdev_cpu.attention import attention, is_unmasked
         from etdev_cpu.images import as_images
+        from etdev_cpu.norms import as_means
 
-        if self.writes_attention and is_unmasked(node):
+        if self.ignores_nan and is_unmasked(node):
             return attention
+        if self.ignores_nan and (means := as_means(node)):
+            return means
         return as_images(node) if self.takes_float32 else None
 
     @hookimpl

@@ -60,7 +60,7 @@ class Support:
         # XNNPACK tags the quantisers around a layer even where it doesn't take the layer.
         with _notes(program.graph):
             ops, check = self._partitioner.ops_to_not_decompose(program)
-        written = (ATTENTION,) if self._options.writes_attention else ()
+        written = (ATTENTION,) if self._options.ignores_nan else ()
         written += tuple(FORMULAS) if self._options.takes_float32 else ()
         return KeepWhole(ops, untagged(check) if check else None, decomposes=written)
 
