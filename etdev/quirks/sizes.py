@@ -24,7 +24,8 @@ from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, SourceDifference
 from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, TO_EDGE, VALIDATE, OwnProgram
 from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
-from etdev.upstream.shape_env import fixed_at
+from etdev.upstream.shape_env import fixed_at, order_multiples
+from etdev.upstream.trees import flat
 
 aten = torch.ops.aten
 _UNBINDS = (aten.unbind.int, aten.unbind_copy.int)
@@ -266,6 +267,21 @@ def widen(program: ExportedProgram, found: Sequence[Given]) -> ExportedProgram:
     return with_parts(program, range_constraints=ranges)
 
 
+def possibly_empty(program: OwnProgram) -> list[torch.SymInt]:
+    """Return the inner sizes of tensors that depend on data."""
+    nodes = [node for module in graph_modules(program.graph_module) for node in module.graph.nodes]
+    tensors = [v for n in nodes for v in flat(n.meta.get("val")) if isinstance(v, torch.Tensor)]
+    inner: Iterator[Any] = (size for value in tensors for size in value.shape[1:])
+    return [size for size in inner if unbacked(size)]
+
+
+def order_strides(program: OwnProgram, found: Sequence[torch.SymInt]) -> OwnProgram:
+    """Take no stride for smaller than one that it is a multiple of, as it is where a size is 0."""
+    for size in found:
+        order_multiples(size.node.shape_env)
+    return program
+
+
 UNKNOWN_POSITIONS = Quirk(
     name="unknown-positions",
     stage=PREPARE,
@@ -333,7 +349,8 @@ DYNAMIC_EMPTIES = Quirk(
 )
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
-    stage=VALIDATE,
+    # A plugin's formulas are traced between the two.
+    stage=(VALIDATE, EMIT),
     summary="A decomposition fixes a dynamic size to the example's without a word.",
     upstream="report written 2026-11-27; torch/_decomp/decompositions.py, "
     "upsample_bicubic2d_default and others",
@@ -357,6 +374,15 @@ UNBOUNDED_SIZES = Quirk(
         warns=True,
     ),
 )
+POSSIBLY_EMPTY = Quirk(
+    name="possibly-empty",
+    stage=EMIT,
+    summary="ExecuTorch can't tell the order in memory of a tensor with an inner size that depends "
+    "on data and may be 0.",
+    upstream="report written 2026-11-29; executorch/exir/tensor.py, dim_order_from_stride",
+    find=possibly_empty,
+    fix=order_strides,
+)
 NARROWED_RANGES = Quirk(
     name="narrowed-ranges",
     stage=VALIDATE,
@@ -371,5 +397,5 @@ NARROWED_RANGES = Quirk(
 QUIRKS: tuple[Row, ...] = (
     *(UNKNOWN_POSITIONS, NARROW_SELECTIONS, SIGNED_REMAINDERS, POWERS_OF_SIZES),
     *(FLOATS_OF_SIZES, DYNAMIC_LISTS),
-    *(DYNAMIC_EMPTIES, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES),
+    *(DYNAMIC_EMPTIES, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES, POSSIBLY_EMPTY),
 )

@@ -8,9 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from sympy import StrictLessThan, false
 from torch import SymInt, Tensor
 from torch._prims_common import is_contiguous_or_false
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    free_unbacked_symbols,
+)
 
 # The attribute of a shape env for the places that fixed a symbol.
 _FIXED = "_etdev_fixed"
@@ -64,6 +69,11 @@ def fixed_at(size: SymInt) -> str:
     return next((known[each] for each in size.node._expr.free_symbols if each in known), "")
 
 
+def order_multiples(env: ShapeEnv) -> None:
+    """Let an env say that no multiple of a number is smaller than it, where it can't decide."""
+    env.__class__ = _OrderingEnv
+
+
 def fix_ranges(env: ShapeEnv) -> None:
     """Let no trace change the range of a size that is known before a run."""
     if not isinstance(env.var_to_range, _FixedRanges):
@@ -76,3 +86,15 @@ class _FixedRanges(dict[Any, Any]):
     def __setitem__(self, symbol: Any, known: Any) -> None:
         if symbol not in self or free_unbacked_symbols(symbol):
             super().__setitem__(symbol, known)
+
+
+class _OrderingEnv(ShapeEnv):
+    """A shape env that takes numbers which depend on data for 1 or more, to order multiples."""
+
+    def evaluate_expr(self, orig_expr: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return super().evaluate_expr(orig_expr, *args, **options)
+        except GuardOnDataDependentSymNode:
+            if isinstance(orig_expr, StrictLessThan) and orig_expr.lhs % orig_expr.rhs == 0:
+                return false
+            raise

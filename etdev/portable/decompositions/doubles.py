@@ -27,7 +27,7 @@ def total(
     count = math.prod(x.shape[axis] for axis in dims)
     if isinstance(count, int) and not count:
         raise NotImplementedError("the tensor is empty")
-    return torch.mean(x, dims, keepdim, dtype=torch.float64) * float(count)
+    return torch.mean(x, dims, keepdim, dtype=torch.float64) * count
 
 
 def layer_norm(

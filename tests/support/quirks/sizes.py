@@ -73,6 +73,12 @@ def dynamic_empties() -> Repro:
 
 
 @repro
+def possibly_empty() -> Repro:
+    places = model(lambda _, x: x.nonzero().T.contiguous() * 2)
+    return Repro(places, [X, X.relu(), X * 0], expects="error")
+
+
+@repro
 def assertions_on_data() -> Repro:
     def checked(_: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
         torch._check_tensor_all(x.abs() < 9)

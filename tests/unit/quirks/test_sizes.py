@@ -1,6 +1,8 @@
 """Dynamic sizes: powers and floats of them, tensors without values, and ops that fix them."""
 
 import functools
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -79,6 +81,31 @@ def test_tensors_without_values_may_have_dynamic_sizes(lower):
     calls = [(torch.randn(rows, 4),) for rows in (2, 6, 1, 3)]
     lowered = lower(Function(filled), calls[0], ["cpu"], {"inputs": (ROWS[0],)})
     assert_agrees(lowered, Function(filled), *calls)
+
+
+def compared(x, mask):
+    # Neither kernels nor backends know the order of what has two inner sizes that depend on data.
+    some = x[:, mask[0] > 0][:, :, mask[1] > 0]
+    places = mask.nonzero().T.contiguous()
+    return some.softmax(1), places * 2, torch.stack([places[0], places[1]]).float()
+
+
+@pytest.mark.parametrize("plugins", [["cpu"], []])
+def test_inner_sizes_that_depend_on_data_may_be_0(plugins):
+    masks = [torch.tensor(rows).float() for rows in ([[1, 0], [1, 1]], [[0, 0], [0, 1]])]
+    calls = [(torch.randn(3, 2, 2), mask) for mask in (*masks, masks[0] * 0)]
+    lowered = by_lowerer(Function(compared), calls[0], plugins)
+    assert_agrees(lowered, Function(compared), *calls)
+    assert "possibly-empty" in {fix.row for fix in lowered.plan["forward"].fixes}
+
+
+def test_a_formula_that_fixes_a_size_while_it_is_planned_is_refused(monkeypatch):
+    fixing = SimpleNamespace(prod=lambda sizes: int(math.prod(sizes)))
+    monkeypatch.setattr("etdev.portable.decompositions.doubles.math", fixing)
+    doubled = Function(lambda x: x.double().sum(0))
+    lowered = by_lowerer(doubled, (torch.randn(2, 6),), [], {"inputs": (ROWS[0],)})
+    with pytest.raises(LoweringError, match="emit: ExecuTorch fixes dynamic size 0 of input"):
+        lowered.to_executorch()
 
 
 def in_pieces(x):

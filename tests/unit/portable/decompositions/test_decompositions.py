@@ -214,6 +214,16 @@ def test_tensors_without_dimensions():
     agree([torch.unbind_copy, lambda x: torch.unbind_copy(x.reshape(2, 2), 1)], (torch.randn(4),))
 
 
+def test_doubles_are_summed_over_a_dynamic_size():
+    inputs = (torch.randn(3, 4, dtype=torch.float64),)
+    function, shapes = (
+        Function(lambda x: x.sum(0)),
+        {"inputs": ({0: torch.export.Dim("n", max=8)},)},
+    )
+    lowered = Lowerer([]).lower(function, inputs, dynamic_shapes=shapes)
+    assert_agrees(lowered, function, *((x.repeat(n, 1),) for x in inputs for n in (2, 1)))
+
+
 @pytest.mark.suite
 def test_doubles_stay_doubles():
     functions = [
