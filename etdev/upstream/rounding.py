@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from attrs import define, field
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from etdev.upstream.modes import OpMode
 from etdev.upstream.operators import OpOverload, arguments_of, base_name
 from etdev.upstream.trees import pytree
 
@@ -33,7 +33,7 @@ _PHASE = 1e9
 
 
 @define(eq=False, slots=False)
-class RandomRounding(TorchDispatchMode):
+class RandomRounding(OpMode):
     """A mode in which ops round at random, as far as kernels differ in rounding.
 
     Args:
@@ -46,15 +46,10 @@ class RandomRounding(TorchDispatchMode):
     units: int
     by_steps: bool = False
 
-    def __attrs_pre_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def call(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an op with values or results that are off."""
-        kwargs, name = kwargs or {}, base_name(op)
-        if isinstance(op, OpOverload) and name.startswith("quantize"):
+        name = base_name(op)
+        if name.startswith("quantize"):
             return op(**self._between(arguments_of(op, args, kwargs)))
         made = op(*args, **kwargs)
         if not self.units or name not in _SUMS | _FUNCTIONS:
@@ -86,19 +81,14 @@ class RandomRounding(TorchDispatchMode):
 
 
 @define(eq=False, slots=False)
-class NanFinder(TorchDispatchMode):
+class NanFinder(OpMode):
     """A mode that notes whether an op returns NaN for numbers, as 0 / 0 does."""
 
     found: bool = field(default=False, init=False)
 
-    def __attrs_pre_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def call(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an op, and look at its result; that of `empty` is what memory had."""
-        made = op(*args, **(kwargs or {}))
+        made = op(*args, **kwargs)
         if not self.found and "empty" not in base_name(op):
             self.found = _has_nan(made) and not _has_nan((args, kwargs))
         return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from etdev.upstream.operators import arguments_of
+from etdev.upstream.modes import OpMode
+from etdev.upstream.operators import OpOverload, arguments_of
 
 _ATEN = torch.ops.aten
 # Ops with the name of the argument that has to ascend along its last dim.
@@ -29,17 +29,11 @@ def reads_sorted(op: Any) -> bool:
     return op in _SORTED
 
 
-class SortedSequences(TorchDispatchMode):
+class SortedSequences(OpMode):
     """A mode in which an op raises a ValueError where a sequence that it takes isn't sorted."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def call(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an op after a look at its sequence, in the order that a `sorter` gives it."""
-        kwargs = kwargs or {}
         if op in _SORTED:
             named = arguments_of(op, args, kwargs)
             sequence, sorter = named[_SORTED[op]], named.get("sorter")

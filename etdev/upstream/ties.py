@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from attrs import define
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from etdev.upstream.operators import arguments_of
+from etdev.upstream.modes import OpMode
+from etdev.upstream.operators import OpOverload, arguments_of
 
 _ATEN = torch.ops.aten
 # Ops that return values and their places along a dim, the last one by default.
@@ -25,7 +25,7 @@ def leaves_open(op: Any) -> bool:
 
 
 @define(eq=False, slots=False)
-class ShuffledTies(TorchDispatchMode):
+class ShuffledTies(OpMode):
     """A mode in which ops take equal values in a random order, where PyTorch leaves it open.
 
     Args:
@@ -34,14 +34,8 @@ class ShuffledTies(TorchDispatchMode):
 
     generator: torch.Generator
 
-    def __attrs_pre_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def call(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an op on values that are shuffled along its dim, and return their own places."""
-        kwargs = kwargs or {}
         named = arguments_of(op, args, kwargs)
         if op not in _OPEN or named.get("stable") or not named["self"].dim():
             return op(*args, **kwargs)

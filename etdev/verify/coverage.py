@@ -86,10 +86,10 @@ class Recording:
             recorder.run(*copy.deepcopy(list(inputs)))
         return sides
 
-    def coverage(self, method: str, calls: int, unread: Collection[str]) -> Coverage:
-        """Return the coverage of a number of calls; none of them has read some of the state."""
+    def coverage(self, method: str, calls: int, unread: Collection[str], last: int) -> Coverage:
+        """Return the coverage of a number of calls; the last of them haven't read some state."""
         branches = {_place(node): (*sides,) for node, sides in self._taken.items()}
-        gaps = (*self._gaps(), *(f"state `{name}` not read in {calls} calls" for name in unread))
+        gaps = (*self._gaps(), *(f"state `{name}` not read in {last} calls" for name in unread))
         sizes = {name: tuple(sorted(known)) for name, known in self._sizes.items()}
         integers = {name: len(known) for name, known in self._integers.items()}
         return Coverage(method, calls, sizes, integers, branches, gaps)

@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from etdev.graph.nodes import calls_in
 from etdev.graph.signature import user_inputs
+from etdev.graph.symbols import unbacked
 from etdev.upstream.operators import overload_of, schema_of
 from etdev.upstream.sequences import ascends, reads_sorted
 from etdev.upstream.ties import leaves_open
@@ -41,14 +42,15 @@ DRAWS, _GRID, _HALVES = 16, (1e-3, 1e3), 0.5
 EXACT = 64
 # Numbers are equal in float32 if they differ by less than this part.
 _ALIKE = 1e-6
-# Ops of a table and the numbers of its rows.
-_LOOKUPS = (torch.ops.aten.embedding.default,)
+# Ops of a table and the numbers of its rows, and those that an integer may keep from ending.
+_LOOKUPS, _LOOPS = (torch.ops.aten.embedding.default,), (torch.ops.higher_order.while_loop,)
 # Types of the arguments that take a number, as schemas of ops have them.
 _NUMBERS = ("Tensor", "number", "Optional[number]")
 
 # The integers of inputs that get other values: none, those between the smallest and the largest of
-# several, lone ones too, or equal ones too, and then rows of a table are any of it.
-_KEPT, _IN_RANGE, _LONE, _EQUAL = range(4)
+# several, lone ones too, or equal ones too, and then rows of a table are any of it; or every second
+# one is any number of its dtype, up to the huge ones.
+_KEPT, _IN_RANGE, _LONE, _EQUAL, _ANY = range(5)
 
 _Change = Callable[[Tensor], Tensor]
 
@@ -82,7 +84,7 @@ class Samples:
         """
         if step:
             grid = 0.0 if step % 2 == 0 and self._may_tie else None
-            yield from self._attempts({1: max, 2: min}.get(step, self._between), grid)
+            yield from self._attempts({1: max, 2: min}.get(step, self._between), grid, _LONE)
         yield list(self.example)
 
     def draws(self) -> Iterator[tuple[Iterator[list[Any]], bool]]:
@@ -90,20 +92,23 @@ class Samples:
 
         All have sizes between the bounds. In turn, they are values like the example's that are
         scaled to about a thousand, to small or to huge ones, have zeros, other signs or one sign,
-        and others, multiples of a half or of a constant of the program, or equal rows. Where
-        PyTorch leaves the order of ties open, none are tied.
+        and others, multiples of a half or of a constant of the program, or equal rows. Integers are
+        any that eager takes, once. Where PyTorch leaves the order of ties open, none are tied.
         """
-        tied = self._may_tie
+        tied, levels = self._may_tie, [_EQUAL]
         changes = list(self._changes) if any(map(is_float, self.example)) else []
-        grids = cycle([None, *((_HALVES, *self._constants) if tied else ())])
+        grids = cycle([None, *((_HALVES, *constants_of(self.program)) if tied else ())])
+        if self._takes_any:
+            levels.insert(0, _ANY)
         for turn in range(DRAWS):
             if turn % 2 == 0 and changes:
                 yield self._changed(changes.pop(0)), True
                 continue
             grid, pairs = next(grids), tied and turn % 3 == 1
-            attempts = self._attempts(self._between, grid, _EQUAL)
+            attempts = self._attempts(self._between, grid, *levels)
+            levels = [_EQUAL]
             # Rounding decides about multiples of 0.3, such as their floor, but not of 0.5.
-            exact = grid is not None and (grid * EXACT).is_integer()
+            exact = grid is not None and (_exact(grid) * EXACT).is_integer()
             yield map(_paired, attempts) if pairs else attempts, pairs or not exact
 
     @cached_property
@@ -133,13 +138,27 @@ class Samples:
 
     def _some_times(self, value: Tensor, factor: float) -> Tensor:
         """Multiply half of the numbers, drawn at random, by a factor."""
-        some = torch.rand(value.shape, generator=self._generator) < 1 / 2
-        return torch.where(some, value * factor, value)
+        return self._some(value, value * factor)
+
+    def _some(self, value: Tensor, other: Tensor) -> Tensor:
+        """Take half of the numbers, drawn at random, from another tensor."""
+        return torch.where(torch.rand(value.shape, generator=self._generator) < 1 / 2, other, value)
+
+    def _any(self, dtype: torch.dtype, sizes: Sequence[int], low: int, high: int) -> Tensor:
+        """Draw integers of a range, and for every second one any but the dtype's least."""
+        most = min(torch.iinfo(dtype).max, int(_HUGE))
+        least = max(torch.iinfo(dtype).min, -most)
+        made = torch.randint(least, most + 1, sizes, generator=self._generator)
+        odd = torch.arange(made.numel()).reshape(sizes) % 2 == 1
+        return torch.where(
+            odd, torch.randint(low, high + 1, sizes, generator=self._generator), made
+        )
 
     def _attempts(
-        self, choose: Callable[[int, int], int], grid: float | None, integers: int = _LONE
+        self, choose: Callable[[int, int], int], grid: float | None, *levels: int
     ) -> Iterator[list[Any]]:
-        yield self._fresh(choose, grid=grid, integers=integers)
+        for integers in levels:
+            yield self._fresh(choose, grid=grid, integers=integers)
         # A lone integer may be a position or a length that has to be what it is.
         yield self._fresh(choose, grid=grid)
         yield [self._like(value, integers=_KEPT, grid=grid) for value in self.example]
@@ -210,19 +229,10 @@ class Samples:
         return sorted(number for number in found if number > 1)
 
     @cached_property
-    def _constants(self) -> list[float]:
-        """The numbers that ops of the program combine tensors with; their multiples are edges.
-
-        Of one that is not exact, such as 0.3, it is the first multiple that is, such as 1.5.
-        """
-        numbers = [v.item() for v in self.program.constants.values() if _is_number(v)]
-        for node in calls_in(self.program.graph_module):
-            op = overload_of(node.target)
-            pairs = zip(node.args, schema_of(op).arguments if op else (), strict=False)
-            numbers += [value for value, own in pairs if str(own.type) in _NUMBERS]
-        sizes = {float(abs(value)) for value in numbers if type(value) in (int, float)}
-        known = {_exact(size) for size in sizes if _GRID[0] <= size <= _GRID[1]}
-        return sorted(known - {1.0})
+    def _takes_any(self) -> bool:
+        """True if no integer of an input may be the size of a tensor or a number of steps."""
+        nodes = calls_in(self.program.graph_module)
+        return not any(unbacked(n.meta.get("val")) or n.target in _LOOPS for n in nodes)
 
     @cached_property
     def _fakes(self) -> list[Any]:
@@ -277,12 +287,14 @@ class Samples:
         low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
         if value.dtype == torch.bool:
             low, high = 0, 1
-        elif integers == _EQUAL and id(value) in self._rows:
+        elif integers >= _EQUAL and id(value) in self._rows:
             low, high = 0, self._rows[id(value)] - 1
         elif low == high and low >= 0 and integers >= (_LONE if numbers.size == 1 else _EQUAL):
             low, high = 0, 2 * low + 2 if numbers.size == 1 else max(1, high)
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
+        if integers == _ANY and value.dtype != torch.bool and id(value) not in self._rows:
+            return self._ordered(self._any(value.dtype, sizes, low, high).to(value), value)
         return self._ordered(self._integers((id(value), low, high), sizes).to(value), value)
 
     def _floats(self, value: Tensor, sizes: Sequence[int], grid: float | None) -> Tensor:
@@ -291,12 +303,17 @@ class Samples:
         # Different numbers show more than the same one in every place.
         low, high = (-2.0, 2.0) if low == high else (low, high)
         made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
-        if grid and grid > high - low:
-            low, high = -2 * grid, 2 * grid
+        if grid and _exact(grid) > high - low:
+            low, high = -2 * _exact(grid), 2 * _exact(grid)
         made = made * (high - low) + low
+        if grid is None:
+            return made
         # A power of 2 is exact.
-        step = grid or (1.0 if high - low >= 2 else 2.0 ** math.floor(math.log2((high - low) / 8)))
-        return made if grid is None else (made / step).round() * step
+        small = 1.0 if high - low >= 2 else 2.0 ** math.floor(math.log2((high - low) / 8))
+        step = _exact(grid) if grid else small
+        made = (made / step).round() * step
+        # Only 0.3 itself equals 0.3; most of its multiples are rounded.
+        return self._some(made, made.sign() * grid) if grid and grid != step else made
 
     def _integers(self, key: tuple[int, int, int], sizes: Sequence[int]) -> Tensor:
         """Draw integers like a value: both ends of a range, then all of a small one in turn."""
@@ -401,6 +418,20 @@ def _paired(values: Sequence[Any]) -> list[Any]:
 def is_float(value: Any) -> TypeGuard[Tensor]:
     """Return True for a tensor of floats."""
     return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def constants_of(program: ExportedProgram) -> list[float]:
+    """Return the sizes of the numbers that ops of a program combine tensors with, but for 1.
+
+    They and their multiples are edges.
+    """
+    numbers = [v.item() for v in program.constants.values() if _is_number(v)]
+    for node in calls_in(program.graph_module):
+        op = overload_of(node.target)
+        pairs = zip(node.args, schema_of(op).arguments if op else (), strict=False)
+        numbers += [value for value, own in pairs if str(own.type) in _NUMBERS]
+    sizes = {float(abs(value)) for value in numbers if type(value) in (int, float)}
+    return sorted(size for size in sizes if _GRID[0] <= size <= _GRID[1] and size != 1.0)
 
 
 def _is_number(value: Any) -> bool:

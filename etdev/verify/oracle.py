@@ -16,7 +16,7 @@ from etdev.edge.simplify import folding
 from etdev.graph.nodes import calls_in
 from etdev.upstream.rounding import NanFinder, RandomRounding
 from etdev.upstream.ties import ShuffledTies
-from etdev.verify.inputs import EXACT, is_float, open_ties
+from etdev.verify.inputs import EXACT, constants_of, is_float, open_ties
 from etdev.verify.output_error import errors_of
 
 # Perturbed calls show how far outputs move. A program rounds in other places, so it may move them
@@ -31,6 +31,9 @@ _NEAR = 32
 # Rounding decides a result that changes by this part of itself in most runs, such as the inverse of
 # a matrix that has none.
 _DECIDES = 0.9
+# Kernels multiply in another order, so that what is larger than this power of the largest number
+# may overflow; that number itself is a fill.
+_HEADROOM = 0.9
 
 
 @frozen(eq=False)
@@ -90,7 +93,8 @@ class EagerCall:
         """Return how far each number moves by rounding, whatever its size.
 
         Where rounding decides the whole result, each number may move as far as any of them. So it
-        does if the result changes by its own size in most calls, and in float64, too.
+        does if the result changes by its own size in most calls, and in float64, too; but not if
+        only other inputs change it.
         """
         if not self._is_exact:
             return self._moved_by_rounding(_MORE)
@@ -115,7 +119,9 @@ class EagerCall:
         for place, (made, own) in enumerate(zip(exact, expected, strict=False)):
             decides[place] *= _is_another(errors_of(made, own).nan_to_num(0.0), own)
         return [
-            (_MARGIN * far.max()).expand(far.shape) if count > _RUNS / 2 else far * factor
+            (_MARGIN * far.max()).expand(far.shape)
+            if count > _RUNS / 2 and factor > _LESS
+            else far * factor
             for far, count in zip(moved, decides, strict=True)
         ]
 
@@ -125,8 +131,13 @@ class EagerCall:
 
     @property
     def _is_exact(self) -> bool:
-        """True if no input is rounded, so that only some ops round what is computed from them."""
-        return all((value * EXACT % 1 == 0).all() for value in self.inputs if is_float(value))
+        """True if no input is rounded, so that only some ops round what is computed from them.
+
+        A constant of the program, such as 0.3, is not; what is compared with it is the same number.
+        """
+        known = torch.tensor(constants_of(self.reference.program), dtype=torch.float64)
+        inputs = filter(is_float, self.inputs)
+        return all(((v * EXACT % 1 == 0) | torch.isin(v.abs(), known.to(v))).all() for v in inputs)
 
     @property
     def meets_nan(self) -> bool:
@@ -159,11 +170,19 @@ class EagerCall:
             # State in Python may have changed since then.
             if not agree(_results(self._module(), self), self.results):
                 return []
-            inputs = [value.double() if is_float(value) else value for value in self.inputs]
+            inputs = [self._doubled(value) if is_float(value) else value for value in self.inputs]
             results = _results(self._module().double(), evolve(self, inputs=inputs))
             pairs = zip(results, self.results, strict=True)
             return [made.to(own.dtype) if is_float(own) else own for made, own in pairs]
         return []
+
+    def _doubled(self, value: torch.Tensor) -> torch.Tensor:
+        """Return floats in float64, those that equal a constant of the program there, too."""
+        made = value.double()
+        for known in constants_of(self.reference.program):
+            same = value.abs() == torch.tensor(known).to(value)
+            made = torch.where(same, made.sign() * known, made)
+        return made
 
     def _perturbed(
         self,
@@ -194,7 +213,7 @@ class EagerCall:
 
         # Such as a module that can't be copied.
         with suppress(Exception), torch.no_grad():
-            (model,) = modules_of([evolve(self.reference, state=self.state)])
+            (model,) = modules_of([self._before])
             # State in Python may have changed since then.
             if not agree(_results(copy.deepcopy(model), self), self.results):
                 return
@@ -210,8 +229,14 @@ class EagerCall:
 
     def _module(self) -> torch.nn.Module:
         """Return a copy of the module with the state that it had before the call."""
-        (module,) = copy.deepcopy(modules_of([evolve(self.reference, state=self.state)]))
+        (module,) = copy.deepcopy(modules_of([self._before]))
         return module
+
+    @property
+    def _before(self) -> Reference:
+        """The method before the call; its program, if it scans, since modes refuse torch's scan."""
+        own = evolve(self.reference, state=self.state)
+        return evolve(own, method=evolve(own.method, model=own.program)) if own.scans else own
 
 
 @define(eq=False)
@@ -237,13 +262,13 @@ class Oracle:
         A call that fails leaves the state as it was.
 
         Raises:
-            OverflowError: A drawn call returns NaN or infinities.
+            OverflowError: A drawn call returns NaN, or numbers that overflow, or nearly.
         """
         before, (_, structure) = self.state(reference), reference.example()
         modules = duplicates(self._modules, [known.state for known in self.references])
         module = modules[self.references.index(reference)]
         outputs, after = called(module, inputs, structure, reference.scans)
-        if drawn and not all(torch.as_tensor(value).isfinite().all() for value in outputs):
+        if drawn and any(map(_overflows, outputs)):
             raise OverflowError(reference.method.name)
         self._modules, self._drawn = modules, self._drawn or drawn
         free = drawn or (self._drawn and bool(reference.state))
@@ -276,6 +301,16 @@ def _results(module: torch.nn.Module, call: EagerCall) -> list[Any]:
     _, structure = call.reference.example()
     outputs, after = called(module, call.inputs, structure, call.reference.scans)
     return [*outputs, *after]
+
+
+def _overflows(value: Any) -> bool:
+    """Return True if a value has NaN, infinities, or floats near the largest one."""
+    made = torch.as_tensor(value)
+    far = ~made.isfinite()
+    if made.is_floating_point():
+        most = torch.finfo(made.dtype).max
+        far |= (made.abs() > most**_HEADROOM) & (made.abs() < most)
+    return bool(far.any())
 
 
 def _is_another(error: torch.Tensor, value: torch.Tensor) -> bool:

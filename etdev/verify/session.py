@@ -181,10 +181,12 @@ class Session:
         return self.reference.doubt
 
     def unread(self, most: int) -> list[str]:
-        """Return the state that no output of the last call depends on, of the first `most`."""
+        """Return the state that no output of the last calls reads, of the first `most` of both."""
         calls = [call for call in self.calls if not call.edge]
         names = list(calls[-1].state)[:most] if calls else []
-        return [name for name in names if not calls[-1].reads(name)]
+        for call in calls[: -most - 1 : -1]:
+            names = [name for name in names if not call.reads(name)]
+        return names
 
     def remarks(self) -> Iterator[str]:
         """Say which results of the method were not compared with eager PyTorch's own."""

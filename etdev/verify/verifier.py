@@ -116,16 +116,17 @@ class Verifier:
     def _coverage(self, sessions: Sequence[Session]) -> Iterator[Coverage]:
         """Yield what the calls of methods tried; state that another method reads was read."""
         unread = {session.name: session.unread(self._draws(session.name)) for session in sessions}
-        for group in self._groups:
-            own = [session for session in sessions if session.name in group]
-            for session in own:
-                names = [
-                    n
-                    for n in unread[session.name]
-                    if all(n in unread[s.name] for s in own if n in s.reference.state)
-                ]
-                calls = sum(not call.edge for call in session.calls)
-                yield session.coverage.coverage(session.name, calls, names)
+        read = {
+            (method, name)
+            for state in self.artifact.state
+            if state.shared and any(n not in unread.get(m, [n]) for m, n in state.targets.items())
+            for method, name in state.targets.items()
+        }
+        for session in sessions:
+            names = [name for name in unread[session.name] if (session.name, name) not in read]
+            calls = sum(not call.edge for call in session.calls)
+            last = min(calls, self._draws(session.name))
+            yield session.coverage.coverage(session.name, calls, names, last)
 
     def _draws(self, name: str) -> int:
         """Return how many draws a method has, by the time that a call is predicted to take."""

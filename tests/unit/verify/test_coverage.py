@@ -127,7 +127,21 @@ def test_an_integer_that_eager_takes_at_one_value_only_is_told():
 
 def test_state_that_no_call_reads_is_told():
     (coverage,) = verified(Counts(), (X,)).coverage
-    assert coverage.gaps == (f"state `count` not read in {coverage.calls} calls",)
+    assert coverage.gaps == ("state `count` not read in 16 calls",)
+
+
+def test_state_that_another_method_reads_by_another_name_is_not_told():
+    class Reads(torch.nn.Module):
+        def __init__(self, counts):
+            super().__init__()
+            self.counts = counts
+
+        def forward(self, x):
+            return x * self.counts.count
+
+    counts = Counts()
+    lowered = Lowerer([]).lower({"count": (counts, (X,)), "read": (Reads(counts), (X,))})
+    assert [own.gaps for own in lowered.verify(runner="python").coverage] == [(), ()]
 
 
 def test_a_counter_beyond_its_limit_was_read_below_it():
@@ -141,6 +155,23 @@ def test_a_counter_beyond_its_limit_was_read_below_it():
             return x * torch.where(self.count > 3, 2.0, 1.0)
 
     assert verified(Warm(), (X,)).coverage[0].gaps == ()
+
+
+def test_state_that_an_earlier_call_reads_is_not_told():
+    class Cache(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(4, 3))
+
+        def forward(self, x, position):
+            self.keys.index_copy_(0, position, x)
+            past = torch.arange(4) <= position
+            return (self.keys * past[:, None]).sum(0)
+
+    # The last call is the example again, which has no past.
+    inputs = (X[:1], torch.tensor([0]))
+    (coverage,) = Lowerer([]).lower(Cache(), inputs).verify(runner="python").coverage
+    assert coverage.gaps == ()
 
 
 def test_the_recorded_seed_makes_the_same_calls_again(monkeypatch):

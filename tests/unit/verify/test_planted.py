@@ -118,12 +118,32 @@ def _saturated(to, x):
     return to.make(aten.exp.default, to.make(aten.clamp.default, x, None, 20.0))
 
 
+def _at_least(to, x, threshold):
+    return to.make(aten.ge.Scalar, x, threshold)
+
+
+def _in_32_bits(to, x, factor):
+    return to.make(aten.clamp.default, to.make(aten.mul.Tensor, x, factor), -(2**31), 2**31 - 1)
+
+
+def _unlike_1(to, x, _):
+    return to.make(aten.ne.Scalar, x, 1)
+
+
 UNLIKE_ANY_EXAMPLE = {
     "the last row of a table": (torch.nn.Embedding(100, 4), aten.embedding.default, _without_last),
     "negative numbers alone": (lambda x: x.amax(-1), aten.amax.default, _at_least_zero),
     "a small variance": (torch.nn.LayerNorm(8), aten.native_layer_norm.default, _no_epsilon),
     "halves": (lambda x: x.round() * 2, aten.round.default, _half_up),
     "just before it overflows": (lambda x: x.exp(), aten.exp.default, _saturated),
+    "a threshold": (lambda x: (x > 0.3) * 2.0, aten.gt.Scalar, _at_least),
+    "integers of 64 bits": (lambda x: x * 3, aten.mul.Tensor, _in_32_bits),
+    "a mask of 2": (lambda x: (x == 0) * 2.0, aten.eq.Scalar, _unlike_1),
+}
+INTEGERS = {
+    "the last row of a table": [3, 60, 22],
+    "integers of 64 bits": [3, 60, 22],
+    "a mask of 2": [0, 1, 1],
 }
 
 
@@ -131,8 +151,7 @@ UNLIKE_ANY_EXAMPLE = {
 def test_a_fault_at_values_that_no_example_has_is_refused(monkeypatch, values):
     torch.manual_seed(0)
     model, op, instead = UNLIKE_ANY_EXAMPLE[values]
-    looks_up = op is aten.embedding.default
-    inputs = (torch.tensor([3, 60, 22]) if looks_up else torch.randn(4, 8),)
+    inputs = (torch.tensor(INTEGERS[values]) if values in INTEGERS else torch.randn(4, 8),)
     module = model if isinstance(model, torch.nn.Module) else Function(model)
     assert Lowerer([Nested()]).lower(module, inputs).verify(runner="python").calls >= 17
     fault = planted.Fault(lambda: planted.Altered(op=op, instead=instead))

@@ -16,6 +16,7 @@ from support.models.small import Function
 from support.quirks.quantised import pt2e
 from support.toys.accelerator import Accelerator
 from torch import nn
+from torch._higher_order_ops.scan import scan
 from torch.export import Dim
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
@@ -217,6 +218,31 @@ def test_drawn_calls_of_integers_alone_differ_from_the_example():
     drawn = [next(attempts)[0].tolist() for attempts, _ in Samples(program, [ids]).draws()]
     assert len({*map(str, drawn)}) == len(drawn)
     assert {0, 39} <= {*chain(*drawn[0])}
+
+
+def test_drawn_calls_leave_room_for_products_in_another_order():
+    work = Lowerer([]).decide(Function(lambda x: x * 1e26), (X,))
+    reference = work.references["forward"]
+    oracle = Oracle([reference])
+    with pytest.raises(OverflowError):
+        oracle.call(reference, [X * 1e10], drawn=True)
+    assert oracle.call(reference, [X * 1e8], drawn=True).drawn
+
+
+def doubled_or_normed(x):
+    return torch.cond(x.sum() > 0, nn.LayerNorm(4), lambda x: x * 2, (x,))
+
+
+def summed(x):
+    return scan(lambda c, row: (c + row.sin(), c * row), torch.zeros(4), x)
+
+
+@pytest.mark.parametrize("function", [doubled_or_normed, summed])
+def test_control_flow_shows_how_far_rounding_moves_its_results(function):
+    work = Lowerer([]).decide(Function(function), (torch.rand(3, 4) + 1e3,))
+    call, *_ = session_of(work.references["forward"], (), 1).calls
+    (*_, moved) = call.moved(1e-4)
+    assert moved[0].max() > 0
 
 
 def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
