@@ -20,6 +20,9 @@ def report(row: Row, verdict: Verdict) -> str:
     detail = verdict.detail
     if verdict.kind == "wrong":
         detail = f"in {detail.replace(':', ',', 1)}"
+    elif detail.startswith("call "):
+        # The error's own text, without the call that raised it.
+        detail = detail.partition(": ")[2]
     return writer.report(
         row.summary,
         script(row.name),
