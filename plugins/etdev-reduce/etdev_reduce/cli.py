@@ -88,7 +88,10 @@ def command(  # noqa: PLR0913 - an argument for each option
         from etdev.app import EagerMethod, sources
         from etdev_reduce.flows import flows_of
         from etdev_reduce.reduction import reduce
+        from etdev_reduce.search import trying
 
+        # It imports while this process exports.
+        trying().start()
         methods = sources.methods(source, say)
         result = reduce(
             {name: EagerMethod(method) for name, method in methods.items()},

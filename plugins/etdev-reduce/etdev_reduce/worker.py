@@ -99,17 +99,16 @@ def _warm_up(statements: str) -> None:
     """
     torch.set_num_threads(1)
     program = torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+
+    def count_threads(tell: Tell) -> None:
+        before = len(glob(_THREADS))
+        _lowered(statements, program)
+        tell(len(glob(_THREADS)) - before)
+
     with quick_decompositions():
         _lowered(PORTABLE.statements, program)
-        if forked(partial(_count_threads, statements, program), _WARM_S).result == 0:
+        if forked(count_threads, _WARM_S).result == 0:
             _lowered(statements, program)
-
-
-def _count_threads(statements: str, program: ExportedProgram, tell: Tell) -> None:
-    """Tell how many threads a flow starts."""
-    before = len(glob(_THREADS))
-    _lowered(statements, program)
-    tell(len(glob(_THREADS)) - before)
 
 
 def _lowered(statements: str, program: object) -> bytes:
@@ -142,7 +141,9 @@ def _tried(trial: Trial, at: Tell) -> Failure:
         at("lower")
         scope["buffer"] = _lowered(trial.flow.statements, scope["program"])
     at("load")
-    loaded = _loaded(scope, trial)
+    # From a file, as a user would: some faults hide where the bytes are in memory.
+    exec(script.LOAD, scope)
+    loaded = {name: scope["loaded"].load_method(name) for name in trial.drawn}
     at("run")
     for number, ((name, method, inputs, _), call) in enumerate(zip(calls, wanted, strict=True)):
         outputs = EagerMethod.leaves(loaded[name].execute(copy.deepcopy(inputs)))
@@ -166,15 +167,6 @@ def _calls(scope: Mapping[str, Any], drawn: Mapping[str, Sequence[bool]]) -> Ite
         model, program, calls = (known[name] if len(drawn) > 1 else known for known in own)
         method = EagerMethod.of_program(model, program, calls[0])
         yield from ((name, method, *call) for call in zip(calls, far, strict=True))
-
-
-def _loaded(scope: dict[str, Any], trial: Trial) -> dict[str, Any]:
-    """Return the methods of the program in `buffer`.
-
-    It is read from a file, as a user would: some faults hide where the bytes are in memory.
-    """
-    exec(script.LOAD, scope)
-    return {name: scope["loaded"].load_method(name) for name in trial.drawn}
 
 
 def _difference(
