@@ -230,9 +230,13 @@ class Samples:
 
     @cached_property
     def _takes_any(self) -> bool:
-        """True if no integer of an input may be the size of a tensor or a number of steps."""
-        nodes = calls_in(self.program.graph_module)
-        return not any(unbacked(n.meta.get("val")) or n.target in _LOOPS for n in nodes)
+        """True if no integer may be a size or a number of steps, and none is read as a float.
+
+        Functions of huge floats, such as the sine, are not what integers are read for.
+        """
+        nodes = list(calls_in(self.program.graph_module))
+        sizes = any(unbacked(n.meta.get("val")) or n.target in _LOOPS for n in nodes)
+        return not sizes and not any(map(_reads_floats, nodes))
 
     @cached_property
     def _fakes(self) -> list[Any]:
@@ -418,6 +422,15 @@ def _paired(values: Sequence[Any]) -> list[Any]:
 def is_float(value: Any) -> TypeGuard[Tensor]:
     """Return True for a tensor of floats."""
     return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _reads_floats(node: Node) -> bool:
+    """Return True if an op reads integers as floats."""
+    pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
+    read = node.all_input_nodes[: None if pointwise else 1]
+    kinds = {arg.meta["val"].dtype for arg in read if isinstance(arg.meta.get("val"), Tensor)}
+    whole = {kind for kind in kinds if not kind.is_floating_point} - {torch.bool}
+    return is_float(node.meta.get("val")) and bool(whole)
 
 
 def constants_of(program: ExportedProgram) -> list[float]:

@@ -245,6 +245,17 @@ def test_control_flow_shows_how_far_rounding_moves_its_results(function):
     assert moved[0].max() > 0
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x * 0.01).sin(), lambda x: x.float().cos(), lambda x: torch.ones(3) * x],
+)
+def test_integers_that_are_read_as_floats_stay_like_the_example(function):
+    times = torch.tensor([3, 60, 22])
+    program = torch.export.export(Function(function), (times,))
+    drawn = [next(attempts)[0] for attempts, _ in Samples(program, [times]).draws()]
+    assert all(value.min() >= 3 and value.max() <= 60 for value in drawn)
+
+
 def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
     shapes = ({0: Dim("rows", max=8)},)
     lowered = Lowerer([]).lower(nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
