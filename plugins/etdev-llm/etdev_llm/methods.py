@@ -59,8 +59,9 @@ class Step(nn.Module):
             outputs = self.model(
                 input_ids=tokens,
                 past_key_values=self.cache.at(start),
-                # Some models make a mask of a length that depends on the position otherwise.
-                attention_mask=torch.ones(self.batch, self.length),
+                # Some models make a mask of a length that depends on the position otherwise. Of
+                # one that is in memory as a whole, torch.export asks whether a part of it is all.
+                attention_mask=torch.ones(1, 1).expand(self.batch, self.length),
                 use_cache=True,
                 logits_to_keep=1,
                 **more,

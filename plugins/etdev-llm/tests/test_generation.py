@@ -157,6 +157,11 @@ def test_convolutions_keep_their_last_inputs_until_a_prompt_begins_anew(tmp_path
     assert done.cache_error < 1e-5
 
 
+def test_a_batch_with_convolutions_is_exported_for_every_length():
+    step, inputs, sizes = generation(decoder("lfm2"), 20, batch=2).methods["prefill"]
+    torch.export.export(step, inputs, dynamic_shapes=sizes)
+
+
 @pytest.mark.suite
 def test_layers_may_read_the_cache_of_another_layer(tmp_path):
     model = decoder("gemma3n_text")
