@@ -69,7 +69,7 @@ class Reduction:
 
     @property
     def failure(self) -> Failure:
-        """How the script fails."""
+        """The failure that the script shows."""
         return self.alike[-1][1]
 
     @property
