@@ -68,10 +68,16 @@ class Samples:
     gets others, and integers of a small range come in turn. Every dynamic size is first at its
     upper bound, then at its lower one, then in between: next to these, and beside numbers that the
     program compares, divides or multiplies sizes by.
+
+    Args:
+        program: The exported program.
+        example: The example inputs.
+        huge: Draw floats up to huge ones.
     """
 
     program: ExportedProgram
     example: Sequence[Any]
+    huge: bool = True
     _generator: torch.Generator = field(factory=lambda: torch.Generator().manual_seed(SEED))
     _tried: list[int] = field(factory=list, init=False)
     # The integers that come next, by the example value and the range.
@@ -127,7 +133,8 @@ class Samples:
         yield [partial(_scaled, to=_SMALL)]
         # A maximum of many numbers is rarely negative.
         yield [lambda value: -value.abs()]
-        yield [partial(_scaled, to=_HUGE)]
+        if self.huge:
+            yield [partial(_scaled, to=_HUGE)]
         yield [torch.abs]
 
     def _changed(self, changes: Sequence[_Change]) -> Iterator[list[Any]]:

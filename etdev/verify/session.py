@@ -39,6 +39,7 @@ class Session:
         oracle: Calls it, and the methods that share its state.
         given: Inputs of the first calls, which later ones are like; without any, the example's.
         tolerance: How near the .pte has to be.
+        huge: Call it with huge floats, too.
         calls: The calls so far.
         samples: Makes fresh inputs.
         judgements: The judgements, by the id of a call, that something was not compared.
@@ -48,6 +49,7 @@ class Session:
     oracle: Oracle
     given: Sequence[Sequence[Any]] = ()
     tolerance: Tolerance = field(factory=Tolerance)
+    huge: bool = True
     calls: list[EagerCall] = field(factory=list, init=False)
     samples: Samples = field(init=False)
     coverage: Recording = field(init=False)
@@ -57,7 +59,7 @@ class Session:
     def __attrs_post_init__(self) -> None:
         example, _ = self.reference.example()
         like = list(self.given[-1]) if self.given else example
-        self.samples = Samples(self.reference.program, like)
+        self.samples = Samples(self.reference.program, like, self.huge)
         self.coverage = Recording(self.reference.program)
 
     @property

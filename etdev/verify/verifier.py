@@ -188,7 +188,10 @@ class Verifier:
             for name in group:
                 if not reasons[name]:
                     tolerance, reference = self._tolerance(name), self.references[name]
-                    yield name, Session(reference, oracle, given[name], tolerance)
+                    # The plan says what differs from PyTorch there.
+                    ledger = self.decided.plan[name].ledger if self.decided else ()
+                    huge = not any(entry.caveat for entry in ledger)
+                    yield name, Session(reference, oracle, given[name], tolerance, huge)
 
     def _tolerance(self, name: str) -> Tolerance:
         delegates = self.artifact.method(name).delegates

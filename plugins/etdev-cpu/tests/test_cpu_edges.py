@@ -120,3 +120,9 @@ def test_exact_attention_is_zero_where_all_scores_are_minus_infinity():
         torch.testing.assert_close(plain[1], expected[0][1])
         torch.testing.assert_close(masked, expected[1])
     torch.testing.assert_close(plain, expected[0])
+
+
+def test_a_sine_that_is_wrong_at_huge_values_alone_is_verified():
+    lowered = Lowerer(["cpu"]).lower(Function(lambda x: (30 * x).sin()), (torch.rand(4, 3),))
+    assert lowered.plan["forward"].caveats
+    assert lowered.verify(runner="python").calls >= 17
