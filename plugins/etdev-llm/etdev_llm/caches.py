@@ -138,8 +138,8 @@ class Buffers(nn.Module):
             if type(layer) in KNOWN:
                 for name, value in zip(_PARTS, (layer.keys, layer.values), strict=True):
                     self._make_rows(f"{name}_{index}", value)
-            elif convolved(layer) is not None:
-                zeros = convolved(layer).new_zeros(batch, *convolved(layer).shape[1:])
+            elif (inputs := convolved(layer)) is not None:
+                zeros = inputs.new_zeros(batch, *inputs.shape[1:])
                 self.register_buffer(f"{_INPUTS}_{index}", zeros, persistent=False)
             elif not isinstance(layer, DummyLayer):
                 what = f"is a {type(layer).__name__}, whose state has no rows by position"
