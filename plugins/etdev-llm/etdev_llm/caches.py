@@ -93,7 +93,7 @@ class Int8Layer(Layer):
 
 
 class Inputs(LinearAttentionLayer):  # type: ignore[misc]
-    """The last inputs of one layer's convolution, of which a call at position 0 knows none.
+    """The last inputs of one layer's convolution; a call at position 0 knows none of them.
 
     Args:
         values: A buffer, (batch, channels, size of the kernel).
