@@ -41,7 +41,7 @@ from etdev_reduce.flows import PORTABLE, Flow
 from etdev_reduce.forks import Fork, Tell, forked
 
 # The threads of this process, and the time in which a flow lowers one layer.
-_THREADS, _WARM_S = "/proc/self/task/*", 30.0
+_THREADS, _WARM_S = "/proc/self/task/*", 8.0
 # Characters that a logged error is cut after.
 _CAUSE = 200
 

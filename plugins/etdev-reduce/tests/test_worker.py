@@ -54,8 +54,8 @@ def test_each_kind_of_failure_is_told_apart_in_one_process(child):
     assert error.is_like(Failure(ERROR, "lower", error.identity))
     # What isn't installed is no fault of the program.
     assert tried(child, "missing").kind == INVALID
-    hang = tried(child, "hang", limit_s=20.0)
-    assert (hang.kind, hang.stage, hang.detail) == (HANG, "lower", "no answer in 20 s")
+    hang = tried(child, "hang", limit_s=5.0)
+    assert (hang.kind, hang.stage, hang.detail) == (HANG, "lower", "no answer in 5 s")
     assert tried(child, source="model = 1 / 0").kind == INVALID
     # Slower than it is itself by any factor.
     assert tried(child, slow=1e-9).kind == SLOW
