@@ -30,6 +30,7 @@ MORE = {
             "quantisers",
             "quirks",
             "reasons",
+            "resizing",
         ),
         *("soundness", "sources", "structure", "template", "weight_only"),
     },

@@ -32,6 +32,7 @@ from etdev_cpu.layers import (
 )
 from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, beside_integers, is_quantiser, quantiser_problem
+from etdev_cpu.resizing import is_of_resizing
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = (CONVOLUTION, NORM)
@@ -158,8 +159,8 @@ def loses_nan(node: Node) -> bool:
     """Return True if XNNPACK's result is not PyTorch's at NaN, infinities or huge values."""
     op, read = short(node), dtypes(node.all_input_nodes)
     wrong = {torch.float32: _WRONG_FLOAT32, torch.float16: _WRONG_FLOAT16}
-    # A convolution of single channels spreads them.
-    spreads = op == CONVOLUTION and _fills_up(*node.args)
+    # A convolution of single channels spreads them, and bicubic resizing does.
+    spreads = is_of_resizing(node) or (op == CONVOLUTION and _fills_up(*node.args))
     return spreads or is_of_attention(node) or any(op in wrong.get(dtype, ()) for dtype in read)
 
 

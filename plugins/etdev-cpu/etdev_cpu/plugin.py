@@ -73,11 +73,12 @@ class CpuPlugin(Options):
         from etdev_cpu.attention import attention, is_unmasked
         from etdev_cpu.images import as_images
         from etdev_cpu.norms import as_means
+        from etdev_cpu.resizing import as_products
 
         if self.ignores_nan and is_unmasked(node):
             return attention
-        if self.ignores_nan and (means := as_means(node)):
-            return means
+        if self.ignores_nan and (formula := as_means(node) or as_products(node)):
+            return formula
         return as_images(node) if self.takes_float32 else None
 
     @hookimpl

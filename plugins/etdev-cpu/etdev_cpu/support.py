@@ -25,6 +25,7 @@ from etdev_cpu.matching import catch_failures, configs, reasons_told
 from etdev_cpu.notes import IMPLICIT, Notes, untagged
 from etdev_cpu.options import Options
 from etdev_cpu.quantisers import Reason, is_quantiser, read_elsewhere
+from etdev_cpu.resizing import BICUBIC
 from etdev_cpu.soundness import Soundness
 from etdev_cpu.sources import hide_sources
 
@@ -60,7 +61,7 @@ class Support:
         # XNNPACK tags the quantisers around a layer even where it doesn't take the layer.
         with _notes(program.graph):
             ops, check = self._partitioner.ops_to_not_decompose(program)
-        written = (ATTENTION,) if self._options.ignores_nan else ()
+        written = (ATTENTION, BICUBIC) if self._options.ignores_nan else ()
         written += tuple(FORMULAS) if self._options.takes_float32 else ()
         return KeepWhole(ops, untagged(check) if check else None, decomposes=written)
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from etdev_cpu.plugin import CpuPlugin
 from support.models.small import Function
 from support.quirks.quantised import pt2e
 from support.toys.runtime import assert_agrees, by_partitioner
@@ -231,3 +232,42 @@ def test_padded_pools_elus_and_softmaxes_of_channels_are_xnnpacks(name):
     assert left <= views | {"aten.sym_size.int"}
     calls += [(edged(3, 6, *size),)] if "elu" in name else []
     assert_agrees(lowered, POOLS[name], *calls)
+
+
+class Bicubic(nn.Module):
+    """Resizing by given options."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, x):
+        return nn.functional.interpolate(x, mode="bicubic", **self.options)
+
+
+BICUBIC = {
+    "fourfold": Bicubic(scale_factor=4.0),
+    "to a size": Bicubic(size=(11, 40), align_corners=True),
+    "by other factors": Bicubic(scale_factor=(1.7, 0.6)),
+}
+
+
+@pytest.mark.slice("by other factors")
+@pytest.mark.parametrize("name", BICUBIC)
+def test_bicubic_resizing_is_two_linear_layers(name):
+    calls = [(torch.randn(2, 3, 16, 20) * scale,) for scale in (1, 1e-3, 1e3)]
+    lowered = Lowerer(["cpu"]).lower(BICUBIC[name], calls[0])
+    plan = lowered.plan["forward"]
+    assert (len(plan.partitions), plan.fallback) == (1, ())
+    assert plan.caveats
+    for call in calls:
+        assert_agrees(lowered, BICUBIC[name], call, tolerance=1e-5 * call[0].abs().max().item())
+
+
+@pytest.mark.parametrize("nan", ["exact", "ignored"])
+def test_bicubic_resizing_of_dynamic_sizes_or_with_exact_infinities_gathers(nan):
+    x, shapes = torch.randn(1, 2, 9, 8), ({2: Dim("height", min=2, max=16)},)
+    net, dynamic = BICUBIC["fourfold"], shapes if nan == "ignored" else None
+    lowered = Lowerer([CpuPlugin(nan=nan)]).lower(net, (x,), dynamic_shapes=dynamic)
+    assert "aten.linear.default" not in {entry.op for entry in lowered.plan["forward"].ledger}
+    assert_agrees(lowered, net, (x,))
