@@ -36,9 +36,9 @@ from etdev.schema.limits import Budget, Limits
 from etdev.schema.method import Method
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.stages import EMIT, EXPORT, PLAN_MEMORY, VALIDATE
+from etdev.schema.stages import EMIT, EXPORT, PLAN_MEMORY, SPLIT, VALIDATE
 
-_PLANNED = (EMIT, PLAN_MEMORY)
+_PLANNED = (SPLIT, EMIT, PLAN_MEMORY)
 # The partitioners that ExecuTorch has given a program to, and not yet asked for its partitions.
 _BEGUN: WeakSet[ComposedPartitioner] = WeakSet()
 

@@ -148,6 +148,10 @@ def plan(work: Lowering) -> None:
 @without_full_collections()
 def split(work: Lowering) -> None:
     """Make a program for each partition."""
+    work.programs = {
+        method: work.fixer.apply(named.SPLIT, program, method)
+        for method, program in work.programs.items()
+    }
     work.splits = {
         method: work.composition.split(program, work.plan[method])
         for method, program in work.programs.items()

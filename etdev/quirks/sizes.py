@@ -21,7 +21,7 @@ from etdev.graph.nodes import graph_modules, is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import unbacked, with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Rejection, Row, SourceDifference
-from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, TO_EDGE, VALIDATE, OwnProgram
+from etdev.schema.stages import EMIT, HAND_BACK, PREPARE, SPLIT, TO_EDGE, VALIDATE, OwnProgram
 from etdev.upstream.bounds import SymT, ValueRanges, bound_sympy, symbol_is_type
 from etdev.upstream.edge import with_parts
 from etdev.upstream.shape_env import fixed_at, order_multiples
@@ -349,8 +349,8 @@ DYNAMIC_EMPTIES = Quirk(
 )
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
-    # A plugin's formulas are traced between the two.
-    stage=(VALIDATE, EMIT),
+    # A plugin's formulas are traced between the two; what compilers fix is behind them.
+    stage=(VALIDATE, SPLIT),
     summary="A decomposition fixes a dynamic size to the example's without a word.",
     upstream="report written 2026-11-27; torch/_decomp/decompositions.py, "
     "upsample_bicubic2d_default and others",

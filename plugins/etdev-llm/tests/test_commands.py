@@ -214,7 +214,9 @@ def test_a_config_is_read_as_transformers_writes_it(tmp_path):
     assert list(model.config.time_step_limit) == [0.0, float("inf")]
 
 
-def test_a_source_that_is_not_there_is_an_error_with_its_name(config):
+def test_a_source_that_is_not_there_is_an_error_with_its_name(config, monkeypatch):
+    # Where there is no network, transformers waits for it.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     done = etdev("llm", "some-org/some-model", "-o", "net.pte", code=1)
     assert "some-org/some-model: can't be loaded" in done.output
     done = etdev("llm", config, "-o", "net.pte", "--no-verify", "--runner", "python", code=2)
