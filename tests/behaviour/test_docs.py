@@ -408,6 +408,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.slice("3")
 @pytest.mark.parametrize("alpha", [1, 3])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_plugin_of_the_readme_adds_as_pytorch_does(pair, alpha):

@@ -264,6 +264,7 @@ def test_bicubic_resizing_is_two_linear_layers(name):
         assert_agrees(lowered, BICUBIC[name], call, tolerance=1e-5 * call[0].abs().max().item())
 
 
+@pytest.mark.slice("exact")
 @pytest.mark.parametrize("nan", ["exact", "ignored"])
 def test_bicubic_resizing_of_dynamic_sizes_or_with_exact_infinities_gathers(nan):
     x, shapes = torch.randn(1, 2, 9, 8), ({2: Dim("height", min=2, max=16)},)

@@ -140,12 +140,9 @@ def kernels(path):
 
 @pytest.mark.slice(
     "ReadsNew-cpu",
-    "ReadsOldBefore-cpu",
     "ReadsOldLater-portable",
     "ReadsViewOfOldLater-portable",
-    "WritesItself-cpu",
     "WritesMasked-portable",
-    "WritesTwice-portable",
     "ReturnsOld-cpu",
 )
 @pytest.mark.parametrize("order", [[], ["cpu"]], ids=["portable", "cpu"])

@@ -25,7 +25,7 @@ def child():
     child.close()
 
 
-@pytest.mark.slice(*QUICK)
+@pytest.mark.slice("lost-write-back")
 @pytest.mark.parametrize("name", ROWS)
 def test_the_script_of_a_report_fails_as_it_says(name, child, tmp_path):
     row = ROWS[name]
