@@ -97,6 +97,8 @@ def test_the_commands_of_its_beginning(tmp_path, monkeypatch):
     for block in of_section("A board in ten minutes"):
         if block.file == "net.py":
             written(block, tmp_path)
+    # The vendor's library.
+    run("c++ -shared -fPIC -x c++ /dev/null -o libnpu_backend.so")
     (first, *_) = blocks(README, "sh")
     for line in first.text.splitlines():
         run(line)
