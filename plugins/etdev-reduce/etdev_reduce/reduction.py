@@ -138,18 +138,6 @@ class Reduction:
         return path
 
 
-class _Values(torch.nn.Module):
-    """A model of nothing but values, by their keys."""
-
-    def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
-        super().__init__()
-        for name, value in values.items():
-            self.register_buffer(name, value)
-
-    def forward(self) -> list[torch.Tensor]:
-        return [value + 0 for value in self.buffers()]
-
-
 def reduce(  # noqa: PLR0913 (settings, by keyword)
     methods: Mapping[str, EagerMethod],
     flows: Sequence[Flow],
@@ -221,9 +209,9 @@ def _begun(
         return found
     # As functions, without states, and recurrent layers as their steps, if these fail alike.
     used = {node.target for own in programs.values() for node in own.graph.nodes}
-    steps = [op for op in _RECURRENT if op in used]
     usual = torch.export.default_decompositions()
-    for table in ({}, {op: usual[op] for op in steps})[: 1 + bool(steps)]:
+    steps = {op: usual[op] for op in _RECURRENT if op in used}
+    for table in ({}, steps) if steps else ({},):
         with suppress(Exception):
             ways.insert(0, {name: own.run_decompositions(table) for name, own in programs.items()})
     last = found.call if len(programs) == 1 else 0
