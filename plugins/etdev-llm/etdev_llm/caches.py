@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -155,10 +155,11 @@ class Buffers(nn.Module):
 
     def at(self, start: torch.Tensor) -> Cache:
         """Return the cache for a call that begins at a position."""
-        return Cache(layers=[self._layer(index, start) for index in range(len(self.windows))])
-
-    def _layer(self, index: int, start: torch.Tensor) -> Any:
         known = dict(self.named_buffers())
+        numbers = range(len(self.windows))
+        return Cache(layers=[self._layer(known, index, start) for index in numbers])
+
+    def _layer(self, known: Mapping[str, torch.Tensor], index: int, start: torch.Tensor) -> Any:
         if (inputs := known.get(f"{_INPUTS}_{index}")) is not None:
             return Inputs(inputs, start)
         if f"{_PARTS[0]}_{index}" not in known:

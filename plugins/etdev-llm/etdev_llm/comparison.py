@@ -269,10 +269,10 @@ class Comparison:
             layers = model(input_ids=ids, use_cache=True).past_key_values.layers
         wanted = [pair for number, layer in enumerate(layers) for pair in _state(number, layer)]
         for found, (name, true) in zip(cache, wanted, strict=True):
-            # A sliding window has the last rows only.
-            end = len(known) if found.dim() == true.dim() == _ROWS else true.shape[2]
-            rows = found[:, :, end - true.shape[2] : end]
-            self.cache_error = max(self.cache_error, self._error(name, rows, true))
+            if found.dim() == _ROWS:
+                # A sliding window has the last rows only.
+                found = found[:, :, len(known) - true.shape[2] : len(known)]
+            self.cache_error = max(self.cache_error, self._error(name, found, true))
 
     def _error(self, where: str, found: torch.Tensor, wanted: torch.Tensor) -> float:
         found, wanted = found.float(), wanted.float()
