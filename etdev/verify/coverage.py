@@ -87,7 +87,7 @@ class Recording:
         return sides
 
     def coverage(self, method: str, calls: int, unread: Collection[str], last: int) -> Coverage:
-        """Return the coverage of a number of calls; the last of them haven't read some state."""
+        """Return the coverage of a number of calls, the last of them with state unread."""
         branches = {_place(node): (*sides,) for node, sides in self._taken.items()}
         gaps = (*self._gaps(), *(f"state `{name}` not read in {last} calls" for name in unread))
         sizes = {name: tuple(sorted(known)) for name, known in self._sizes.items()}

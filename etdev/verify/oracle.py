@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -129,13 +130,17 @@ class EagerCall:
         """Return other results that rounding may give, such as near ties in another order."""
         return self._perturbed(None, not self.drawn, self._is_exact, _NEAR)
 
+    @cached_property
+    def _constants(self) -> list[float]:
+        return constants_of(self.reference.program)
+
     @property
     def _is_exact(self) -> bool:
         """True if no input is rounded, so that only some ops round what is computed from them.
 
         A constant of the program, such as 0.3, is not; what is compared with it is the same number.
         """
-        known = torch.tensor(constants_of(self.reference.program), dtype=torch.float64)
+        known = torch.tensor(self._constants, dtype=torch.float64)
         inputs = filter(is_float, self.inputs)
         return all(((v * EXACT % 1 == 0) | torch.isin(v.abs(), known.to(v))).all() for v in inputs)
 
@@ -177,9 +182,9 @@ class EagerCall:
         return []
 
     def _doubled(self, value: torch.Tensor) -> torch.Tensor:
-        """Return floats in float64, those that equal a constant of the program there, too."""
+        """Return floats in float64; one that equals a rounded constant is the constant itself."""
         made = value.double()
-        for known in constants_of(self.reference.program):
+        for known in self._constants:
             same = value.abs() == torch.tensor(known).to(value)
             made = torch.where(same, made.sign() * known, made)
         return made
@@ -236,7 +241,9 @@ class EagerCall:
     def _before(self) -> Reference:
         """The method before the call; its program, if it scans, since modes refuse torch's scan."""
         own = evolve(self.reference, state=self.state)
-        return evolve(own, method=evolve(own.method, model=own.program)) if own.scans else own
+        if not self.reference.scans:
+            return own
+        return evolve(own, method=evolve(own.method, model=own.program))
 
 
 @define(eq=False)

@@ -183,7 +183,7 @@ class Session:
         return self.reference.doubt
 
     def unread(self, most: int) -> list[str]:
-        """Return the state that no output of the last calls reads, of the first `most` of both."""
+        """Return which of the first `most` tensors of state the last `most` calls do not read."""
         calls = [call for call in self.calls if not call.edge]
         names = list(calls[-1].state)[:most] if calls else []
         for call in calls[: -most - 1 : -1]:
